@@ -1,0 +1,1 @@
+"""What can be installed: the manifest model, the catalogue, digests of known releases."""
