@@ -1,0 +1,172 @@
+"""Which variant of a port fits a tree's texts, told by digests alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+
+from ascendport.errors import UserError
+from ascendport.ports.digest import digest_of, fits, index, lookup, normal, parse, signature
+from ascendport.ports.manifest import Port, Target, Variant
+
+Read = Callable[[str], bytes | None]
+"""A file's contents by its path in the checkout; None: no such file."""
+
+
+class Status(StrEnum):
+    """Where a port stands in a checkout."""
+
+    APPLIED = "applied"
+    APPLICABLE = "applicable"
+    SUPERSEDED = "superseded"
+    """Upstream's own text is already the port's."""
+    DRIFTED = "drifted"
+    """The target is there, and its text is none that the port knows."""
+    MISSING = "missing"
+    """No such target."""
+    MODIFIED = "modified"
+    """Edited since the port was applied."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why one symbol of a target does not match."""
+
+    file: str
+    symbol: str
+    reason: str
+    fits: bool
+    """Whether the port's symbol could still take this one's place: callers would not notice."""
+    present: bool
+    """Whether the file has the symbol at all."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """How a port's best variant fits."""
+
+    status: Status
+    variant: Variant | None
+    reason: str = ""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def forcible(self) -> bool:
+        """Drifted, but every signature still fits."""
+        return self.status is Status.DRIFTED and all(problem.fits for problem in self.problems)
+
+
+@dataclass
+class _Found:
+    """What comparing one variant found."""
+
+    variant: Variant
+    known: int = 0
+    ours: int = 0
+    declared: int = 0
+    present: bool = False
+    """Whether the tree has anything of what the variant replaces."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def match(port: Port, read: Read) -> Match:
+    """The variant of ``port`` that fits the texts that ``read`` gives.
+
+    Raises:
+        UserError: the port's own text is not Python or lacks a declared symbol.
+    """
+    found = [_compare(port, variant, read) for variant in port.manifest.variants]
+    for one in found:
+        if not one.problems:
+            return Match(Status.APPLICABLE, one.variant)
+    for one in found:
+        if one.ours == one.declared:
+            return Match(Status.SUPERSEDED, one.variant, "the checkout has this text of its own")
+    best = max(found, key=lambda one: (one.present, one.known + one.ours, -len(one.problems)))
+    first = best.problems[0]
+    if not best.present:
+        return Match(Status.MISSING, best.variant, first.reason, tuple(best.problems))
+    return Match(Status.DRIFTED, best.variant, first.reason, tuple(best.problems))
+
+
+@lru_cache(maxsize=64)
+def _symbols(raw: bytes, where: str) -> dict[str, list[ast.stmt]]:
+    """The symbols of a text. Variants share files and texts, so most are asked for again."""
+    return index(parse(raw, where))
+
+
+def _compare(port: Port, variant: Variant, read: Read) -> _Found:
+    found = _Found(variant)
+    for target in variant.targets:
+        _compare_target(found, port, target, read(target.file))
+    return found
+
+
+def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None) -> None:
+    file = target.file
+    ours = _symbols(port.text(target), str(port.folder / target.source))
+    found.declared += len(target.replace) + len(target.add)
+    if raw is None:
+        first = (*target.replace, *target.add)[0]
+        found.problems.append(Problem(file, first, f"no file {file}", False, False))
+        return
+    try:
+        theirs = _symbols(raw, file)
+    except UserError as error:
+        found.present = True
+        first = (*target.replace, *target.add)[0]
+        found.problems.append(Problem(file, first, str(error), False, False))
+        return
+    if not target.replace:
+        found.present = True
+    for symbol in target.replace:
+        mine = lookup(ours, symbol, port.folder / target.source)
+        nodes = theirs.get(normal(symbol), [])
+        found.present = found.present or bool(nodes)
+        if len(nodes) == 1 and digest_of(nodes[0]) in target.digests[symbol]:
+            found.known += 1
+            continue
+        if len(nodes) == 1 and digest_of(nodes[0]) == digest_of(mine):
+            found.ours += 1
+        found.problems.append(_problem(file, symbol, mine, nodes))
+    for symbol in target.add:
+        mine = lookup(ours, symbol, port.folder / target.source)
+        nodes = theirs.get(normal(symbol), [])
+        if nodes:
+            found.ours += digest_of(nodes[0]) == digest_of(mine)
+            reason = f"{file} already has {symbol}, which the port adds"
+            found.problems.append(Problem(file, symbol, reason, False, True))
+
+
+def _problem(file: str, symbol: str, mine: ast.stmt, nodes: list[ast.stmt]) -> Problem:
+    if not nodes:
+        return Problem(file, symbol, f"{file} has no {symbol}", False, False)
+    if len(nodes) > 1:
+        return Problem(file, symbol, f"{file} binds {symbol} more than once", False, True)
+    theirs = nodes[0]
+    found = digest_of(theirs)
+    if found == digest_of(mine):
+        return Problem(file, symbol, f"{symbol} in {file} already is the port's", True, True)
+    if not fits(mine, theirs):
+        reason = (
+            f"{symbol} in {file} has a text that the port does not know (digest {found}) and is "
+            f"called differently: there {_called(theirs)}, in the port {_called(mine)}"
+        )
+        return Problem(file, symbol, reason, False, True)
+    reason = f"{symbol} in {file} has a text that the port does not know (digest {found})"
+    return Problem(file, symbol, reason, True, True)
+
+
+def _called(node: ast.stmt) -> str:
+    """The signature, for a class with its methods'."""
+    if not isinstance(node, ast.ClassDef):
+        return signature(node)
+    methods = [
+        signature(part)
+        for part in node.body
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return f"{signature(node)} with {', '.join(methods) or 'no methods'}"
