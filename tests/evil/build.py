@@ -76,5 +76,5 @@ def subject(
         variant=built.manifest.variants[0],
         before={texts.FILE: before.encode()},
         after={texts.FILE: kernel.encode()},
-        options=options or Options(timeout_s=60.0),
+        options=options or Options(timeout_s=60.0, large=True),
     )

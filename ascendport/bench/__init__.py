@@ -1,0 +1,1 @@
+"""Before against after: what the compiler counts, and what a clock on a device says."""

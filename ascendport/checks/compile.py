@@ -1,0 +1,157 @@
+"""compile: what the Ascend compiler makes of the kernels, before and after, for each SoC.
+
+The launches are those that the port's own launcher makes (recorded, not written down twice), so
+signature, constants and options are what serving would compile. Before and after are lowered in a
+child process each: the compiler's front end can abort, and executes the tree's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, TimeoutError
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import replace
+from multiprocessing import get_context
+
+from ascendport.ascend import soc as socs
+from ascendport.ascend import toolchain
+from ascendport.ascend.facts import ProgramFacts, Total
+from ascendport.checks.compiled import Compiled, Grid, Side, compile_side
+from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
+from ascendport.checks.subject import Subject
+
+NAME = "compile"
+SUMMARY = "the Ascend compiler takes it for each SoC and dtype, within the Unified Buffer"
+
+MOST_PROGRAMS = 65535
+"""The runtime refuses a launch with more programs (vllm-ascend issue 10138)."""
+
+
+def run(subject: Subject) -> CheckResult:
+    """Compiles what serving would launch, and counts what the programs hold."""
+    if reason := toolchain.missing():
+        return CheckResult.not_run(NAME, reason)
+    names = subject.options.socs or socs.DEFAULTS
+    for name in names:
+        socs.soc(name)
+    sides = compile_sides(subject, tuple(names))
+    before, after = sides["before"], sides["after"]
+    if isinstance(after, str):
+        return CheckResult(NAME, Outcome.FAILED, f"after: {after}")
+    if after.canary:
+        return CheckResult(NAME, Outcome.FAILED, f"canary kernels: {after.canary}")
+    if after.unavailable:
+        return CheckResult.not_run(NAME, after.unavailable)
+    cases = (*_program_cases(before, after), *_grid_cases(before, after))
+    return CheckResult.of(NAME, cases)
+
+
+def compile_sides(subject: Subject, names: tuple[str, ...]) -> Mapping[str, Side | str]:
+    """Both sides, each in its own process; a side that died or hung is a reason instead."""
+    plain = replace(subject, progress=_nothing)
+    subject.progress("compile", 0, 2)
+    results: dict[str, Side | str] = {}
+    with ExitStack() as stack:
+        futures = {}
+        for side in ("before", "after"):
+            # A process each: one that is stopped must not take the other's work with it.
+            # spawn: a forked copy of a process with threads can deadlock.
+            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+            stack.enter_context(pool)
+            futures[side] = pool, pool.submit(compile_side, plain, side, names)
+        for side, (pool, future) in futures.items():
+            results[side] = _result(future, pool, subject.options.timeout_s)
+            subject.progress("compile", len(results), 2)
+    return results
+
+
+def _nothing(message: str, done: int, total: int) -> None:
+    """Progress stays in the parent: a callback cannot travel to a child."""
+
+
+def _result(future: Future[Side], pool: ProcessPoolExecutor, timeout_s: float) -> Side | str:
+    try:
+        return future.result(timeout_s)
+    except TimeoutError:
+        for process in list(pool._processes.values()):
+            process.kill()
+        return f"no answer in {timeout_s:g} s; the child was stopped"
+    except BrokenProcessPool:
+        return "the child process died while it compiled"
+    except (Exception, SystemExit) as error:  # whatever the tree's own code raised
+        return f"{type(error).__name__}: {error}"
+
+
+def _program_cases(before: Side | str, after: Side) -> Iterator[CaseResult]:
+    old = {} if isinstance(before, str) else {(c.case, c.soc): c for c in before.compiled}
+    for compiled in after.compiled:
+        name = f"{compiled.case} {compiled.soc}"
+        was = old.get((compiled.case, compiled.soc))
+        figures = _figures(was, compiled, before)
+        if compiled.refusals and not compiled.verdict:
+            yield CaseResult(name, Outcome.NOT_RUN, compiled.refusals[0], figures)
+        elif compiled.refusals:
+            yield CaseResult(name, Outcome.FAILED, compiled.refusals[0], figures)
+        else:
+            yield CaseResult(name, Outcome.PASSED, "", figures)
+
+
+def _figures(was: Compiled | None, now: Compiled, before: Side | str) -> dict[str, Figure]:
+    """Each figure as «before → after», so that one row of a table tells both."""
+    if was is None:
+        verdict = before if isinstance(before, str) else "no such launch"
+    else:
+        verdict = "; ".join(was.refusals) or "ok"
+    figures: dict[str, Figure] = {"before": verdict}
+    for title, text in _COLUMNS.items():
+        old = text(was.programs) if was and was.programs else "–"
+        new = text(now.programs) if now.programs else "–"
+        figures[title] = new if old == new else f"{old} → {new}"
+    return figures
+
+
+def _ub(programs: tuple[ProgramFacts, ...]) -> str:
+    """The fullest program's peak, and its share of the buffer."""
+    fullest = max(programs, key=lambda p: p.ub_peak_bytes)
+    share = 100 * fullest.ub_peak_bytes / fullest.ub_capacity_bytes
+    return f"{fullest.ub_peak_bytes / 1024:.0f} KiB ({share:.0f} %)"
+
+
+def _loops(programs: tuple[ProgramFacts, ...]) -> str:
+    loops = [loop for p in programs for loop in p.scalar_loops]
+    trips = [str(loop.trips) if loop.trips is not None else "?" for loop in loops]
+    return f"{len(loops)} ({', '.join(trips)})" if loops else "0"
+
+
+def _moved(totals: list[Total]) -> str:
+    """Bytes of one program; «≈» where a size or trip count is not constant."""
+    moved = sum(total.bytes for total in totals)
+    return str(moved) if all(total.exact for total in totals) else f"≈ {moved}"
+
+
+_COLUMNS: Mapping[str, Callable[[tuple[ProgramFacts, ...]], str]] = {
+    "UB peak": _ub,
+    "scalar loops (trips)": _loops,
+    "locks": lambda programs: str(sum(p.locks for p in programs)),
+    "stores of lanes not owned": lambda programs: str(sum(len(p.tile_rewrites) for p in programs)),
+    "vector calls": lambda programs: str(sum(sum(p.vector_calls.values()) for p in programs)),
+    "GM in, B": lambda programs: _moved([p.bytes_in for p in programs]),
+    "GM out, B": lambda programs: _moved([p.bytes_out for p in programs]),
+}
+"""Columns of the table. GM bytes are those of one program; see `ascend.program.total`."""
+
+
+def _grid_cases(before: Side | str, after: Side) -> Iterator[CaseResult]:
+    """Every case's grid fits the runtime; and how many programs serving must compile."""
+    old = before.grids if isinstance(before, Side) else Grid()
+    new = after.grids
+    figures: dict[str, Figure] = {
+        "before": f"largest grid {old.largest} ({old.case}), {old.programs} programs to compile",
+        "after": f"largest grid {new.largest} ({new.case}), {new.programs} programs to compile",
+    }
+    if new.largest > MOST_PROGRAMS:
+        reason = f"{new.largest} programs in the grid of {new.case}; at most {MOST_PROGRAMS}"
+        yield CaseResult("grids", Outcome.FAILED, reason, figures)
+    else:
+        yield CaseResult("grids", Outcome.PASSED, "", figures)

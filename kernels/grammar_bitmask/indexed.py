@@ -1,0 +1,80 @@
+"""The form up to 0.27.1rc1: each bitmask names its row of logits."""
+
+from vllm.triton_utils import tl, triton
+
+
+@triton.jit(
+    do_not_specialize=[
+        "logits_stride",
+        "bitmask_stride",
+        "vocab_size",
+        "span",
+        "spans_per_row",
+        "tasks",
+    ]
+)
+def _apply_grammar_bitmask_kernel_impl(
+    logits_ptr,
+    logits_stride,
+    logits_indices_ptr,
+    bitmask_ptr,
+    bitmask_stride,
+    vocab_size,
+    span,
+    spans_per_row,
+    tasks,
+    TILE: tl.constexpr,
+):
+    """A task is a span of a row. Sizes are run-time values: one compilation serves them all."""
+    bits = _grammar_bits()
+    begin, end = _share_of_tasks(tasks)
+    for task in tl.range(begin, end):
+        bitmask_row = task // spans_per_row
+        first = (task - bitmask_row * spans_per_row) * span
+        logits_row = tl.load(logits_indices_ptr + bitmask_row)
+        # 64 bits: a row may lie more than 2**31 elements from the start.
+        _mask_span(
+            logits_ptr + logits_row.to(tl.int64) * logits_stride + first,
+            bitmask_ptr + bitmask_row.to(tl.int64) * bitmask_stride + first // 32,
+            tl.minimum(span, vocab_size - first),
+            bitmask_stride - first // 32,
+            bits,
+            TILE,
+        )
+
+
+class _ApplyGrammarBitmaskKernelLauncher:
+    """Called like a kernel, ``launcher[grid](...)``; takes as many programs as there are cores."""
+
+    def __getitem__(self, grid):
+        num_masks = grid[0]
+
+        def launch(
+            logits_ptr,
+            logits_stride,
+            logits_indices_ptr,
+            bitmask_ptr,
+            bitmask_stride,
+            vocab_size,
+            BLOCK_SIZE,
+        ):
+            if num_masks == 0 or vocab_size == 0:
+                return None
+            programs, span, spans_per_row, tasks = _grammar_launch(num_masks, vocab_size)
+            return _apply_grammar_bitmask_kernel_impl[(programs,)](
+                logits_ptr,
+                logits_stride,
+                logits_indices_ptr,
+                bitmask_ptr,
+                bitmask_stride,
+                vocab_size,
+                span,
+                spans_per_row,
+                tasks,
+                TILE=_GRAMMAR_TILE,
+            )
+
+        return launch
+
+
+_apply_grammar_bitmask_kernel = _ApplyGrammarBitmaskKernelLauncher()
