@@ -32,7 +32,7 @@ demo: $(READY)
 	$(CLI) status $(DEMO)
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check .

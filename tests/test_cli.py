@@ -190,7 +190,7 @@ def test_static_commands_import_nothing_heavy(tree: Path) -> None:
 
 def test_from_inside_the_tree_and_piped(tree: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ascendport.cli", "status"],
+        [sys.executable, "-m", "ascendport", "status"],
         cwd=tree / "vllm_ascend" / "ops",
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path.cwd())},
         capture_output=True,

@@ -108,6 +108,9 @@ def _figures(was: Compiled | None, now: Compiled, before: Side | str) -> dict[st
         old = text(was.programs) if was and was.programs else "–"
         new = text(now.programs) if now.programs else "–"
         figures[title] = new if old == new else f"{old} → {new}"
+    if now.notes:
+        # The compiler tells each attempt; the last line is what it ended with.
+        figures["compiler note"] = now.notes[-1]
     return figures
 
 
@@ -147,8 +150,8 @@ def _grid_cases(before: Side | str, after: Side) -> Iterator[CaseResult]:
     old = before.grids if isinstance(before, Side) else Grid()
     new = after.grids
     figures: dict[str, Figure] = {
-        "before": f"largest grid {old.largest} ({old.case}), {old.programs} programs to compile",
-        "after": f"largest grid {new.largest} ({new.case}), {new.programs} programs to compile",
+        "largest grid": f"{old.largest} ({old.case}) → {new.largest} ({new.case})",
+        "programs to compile": f"{old.programs} → {new.programs}",
     }
     if new.largest > MOST_PROGRAMS:
         reason = f"{new.largest} programs in the grid of {new.case}; at most {MOST_PROGRAMS}"

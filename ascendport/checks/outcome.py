@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,8 +55,9 @@ class CheckResult:
             why = reason or (cases[0].reason if cases else "no case applies")
             return cls(check, Outcome.NOT_RUN, why, cases)
         if skipped and not reason:
-            first_skipped = next(case for case in cases if case.outcome is Outcome.NOT_RUN)
-            reason = f"{skipped} of {len(cases)} cases not run: {first_skipped.reason}"
+            reasons = Counter(case.reason for case in cases if case.outcome is Outcome.NOT_RUN)
+            counted = "; ".join(f"{count} {why}" for why, count in reasons.most_common())
+            reason = f"{skipped} of {len(cases)} cases not run: {counted}"
         return cls(check, Outcome.PASSED, reason, cases)
 
     @classmethod

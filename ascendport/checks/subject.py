@@ -29,7 +29,7 @@ class Options:
         A large case runs where it is asked for, by ``large`` or by its name.
         """
         if "large" in tags and not self.large and name not in self.cases:
-            return "large; --large runs it"
+            return "large (--large runs it)"
         return ""
 
 

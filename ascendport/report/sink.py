@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +33,7 @@ class Sink:
             quiet=json_to == STDOUT,
             highlight=False,
         )
-        if not self._tables.is_terminal:
+        if not self._tables.is_terminal and "COLUMNS" not in os.environ:
             # Nobody resizes a file: as wide as a table needs, so that no line is cut.
             self._tables.width = 240
 

@@ -7,13 +7,15 @@ spans, and what one program does with a span.
 from vllm.triton_utils import tl, triton
 from vllm_ascend.ops.triton.triton_utils import get_vectorcore_num, init_device_properties_triton
 
-_GRAMMAR_TILE = 8192
+_GRAMMAR_TILE_BYTES = 16384
 _GRAMMAR_SPAN_ALIGN = 256
 _GRAMMAR_MIN_SPAN = 1024
 
 
-def _split_grammar_rows(num_rows: int, vocab_size: int, num_cores: int) -> tuple[int, int]:
-    """Cuts each row into spans that keep every core equally busy.
+def _split_grammar_rows(
+    num_rows: int, vocab_size: int, num_cores: int, tile: int
+) -> tuple[int, int]:
+    """Cuts each row into spans of at most ``tile`` tokens that keep every core equally busy.
 
     Starts from the fewest spans (one tile each), counts the rounds that the cores need for all
     of them, then takes as many spans a row as fit in the same number of rounds: the last round
@@ -23,22 +25,29 @@ def _split_grammar_rows(num_rows: int, vocab_size: int, num_cores: int) -> tuple
     Returns:
         (spans a row, tokens a span); the last span of a row may be shorter.
     """
-    fewest = -(-vocab_size // _GRAMMAR_TILE)
+    fewest = -(-vocab_size // tile)
     rounds = -(-num_rows * fewest // num_cores)
     most = -(-vocab_size // _GRAMMAR_MIN_SPAN)
     spans = max(fewest, min(most, rounds * num_cores // num_rows))
     span = -(-vocab_size // spans)
-    span = min(_GRAMMAR_TILE, -(-span // _GRAMMAR_SPAN_ALIGN) * _GRAMMAR_SPAN_ALIGN)
+    span = min(tile, -(-span // _GRAMMAR_SPAN_ALIGN) * _GRAMMAR_SPAN_ALIGN)
     return -(-vocab_size // span), span
 
 
-def _grammar_launch(num_rows: int, vocab_size: int) -> tuple[int, int, int, int]:
-    """(programs, tokens a span, spans a row, tasks) for this device: a program for each core."""
+def _grammar_launch(
+    num_rows: int, vocab_size: int, element_size: int
+) -> tuple[int, int, int, int, int]:
+    """(programs, tokens a span, spans a row, tasks, tokens a tile): a program for each core.
+
+    A tile is 16 KiB of logits: DMAs shorter than that lose bandwidth, and larger ones leave the
+    compiler no room in the Unified Buffer for a second buffer.
+    """
     init_device_properties_triton()
     num_cores = get_vectorcore_num()
-    spans_per_row, span = _split_grammar_rows(num_rows, vocab_size, num_cores)
+    tile = _GRAMMAR_TILE_BYTES // element_size
+    spans_per_row, span = _split_grammar_rows(num_rows, vocab_size, num_cores, tile)
     tasks = num_rows * spans_per_row
-    return min(num_cores, tasks), span, spans_per_row, tasks
+    return min(num_cores, tasks), span, spans_per_row, tasks, tile
 
 
 @triton.jit

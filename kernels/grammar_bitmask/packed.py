@@ -72,7 +72,9 @@ class _ApplyGrammarBitmaskKernelLauncher:
         ):
             if num_masks == 0 or vocab_size == 0:
                 return None
-            programs, span, spans_per_row, tasks = _grammar_launch(num_masks, vocab_size)
+            programs, span, spans_per_row, tasks, tile = _grammar_launch(
+                num_masks, vocab_size, logits_ptr.element_size()
+            )
             return _apply_grammar_bitmask_kernel_impl[(programs,)](
                 logits_ptr,
                 logits_stride,
@@ -85,7 +87,7 @@ class _ApplyGrammarBitmaskKernelLauncher:
                 spans_per_row,
                 tasks,
                 MASK_STRIDE,
-                TILE=_GRAMMAR_TILE,
+                TILE=tile,
             )
 
         return launch

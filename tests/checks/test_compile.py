@@ -84,7 +84,7 @@ def test_a_child_that_dies_fails_the_check(tmp_path: Path) -> None:
 
 def test_a_child_that_hangs_is_stopped_and_the_other_side_is_kept(tmp_path: Path) -> None:
     hangs = texts.changed("def scale", "while True:\n    pass\n\n\ndef scale", texts.VICTIM)
-    options = Options(socs=("Ascend910B3",), timeout_s=30.0)
+    options = Options(socs=("Ascend910B3",), timeout_s=20.0)
     result = check.run(subject(tmp_path, texts.RIGHT, options=options, before=hangs))
     assert result.outcome is Outcome.PASSED, result.reason
     assert "no answer" in str(result.cases[0].figures["before"])
@@ -144,5 +144,6 @@ def test_grammar_bitmask_ends_the_scalar_loop_and_the_stray_lanes(grammar: Check
     figures = grammar.cases[0].figures
     assert figures["scalar loops (trips)"] == "1 (1024) → 1 (32)"
     assert figures["stores of lanes not owned"] == "1 → 0"
-    assert "65537" in str(grammar.cases[-1].figures["before"])
-    assert "largest grid 40" in str(grammar.cases[-1].figures["after"])
+    grids = grammar.cases[-1].figures
+    assert grids["largest grid"] == "65537 (more-than-65535-tiles) → 40 (one-row)"
+    assert grids["programs to compile"] == "6 → 3"

@@ -1,0 +1,5 @@
+"""`python -m ascendport`."""
+
+from ascendport.cli import main
+
+main()
