@@ -23,7 +23,7 @@ QUANTITIES: tuple[tuple[str, str, Quantity], ...] = (
     ("UB peak", "KiB", _ub_peak),
     ("scalar iterations", "1", lambda program: program.scalar_iterations),
     ("locks", "1", lambda program: program.locks),
-    ("stores of lanes not owned", "1", lambda program: len(program.tile_rewrites)),
+    ("stray stores", "1", lambda program: len(program.tile_rewrites)),
 )
 """What the compiler tells, less is better. Scalar iterations are those of one program, in loops
 that stand where vector code should; a loop of unknown length counts once."""

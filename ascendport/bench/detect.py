@@ -46,10 +46,12 @@ def detect(asked: str, *, dev: Path = Path("/dev")) -> Found:
 
 def _missing(kind: str, dev: Path) -> str | None:
     """Why this kind cannot be used here; None if it can."""
+    modules: tuple[str, ...] = ("torch", "triton")
     if kind == "npu":
-        files, modules, title = "davinci[0-9]*", ("torch", "torch_npu", "triton"), "Ascend NPU"
+        files, title = "davinci[0-9]*", "Ascend NPU"
+        modules = ("torch", "torch_npu", "triton")
     else:
-        files, modules, title = "nvidia[0-9]*", ("torch", "triton"), "CUDA GPU"
+        files, title = "nvidia[0-9]*", "CUDA GPU"
     if not any(dev.glob(files)):
         return f"no {title}"
     for module in modules:

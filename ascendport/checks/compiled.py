@@ -120,7 +120,7 @@ def _launched(subject: Subject, tree: Tree, parts: Sequence[socs.Soc]) -> list[_
 
 def _grid(launched: Sequence[_Launched]) -> Grid:
     largest = Grid()
-    keys = set()
+    keys: set[str] = set()
     for one in launched:
         if one.part != launched[0].part:
             continue

@@ -172,7 +172,7 @@ def _undeclared(module: ast.Module, declared: set[str]) -> Iterator[ast.stmt]:
     dropped = {id(node) for symbol in declared for node in known.get(symbol, [])}
     for statement in module.body:
         kept = _Without(dropped).visit(statement)
-        if kept is not None:
+        if isinstance(kept, ast.stmt):
             yield kept
 
 

@@ -37,7 +37,8 @@ def document(facts: Facts) -> bytes:
         for key, count in counts.items():
             suite.set(key, str(count))
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written
 
 
 def write(facts: Facts, path: Path) -> None:

@@ -39,7 +39,13 @@ def _table(*columns: str, title: str | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for column in columns:
         right = column.endswith(">")
-        table.add_column(column.rstrip(">"), justify="right" if right else "left", overflow="fold")
+        table.add_column(
+            column.rstrip(">"),
+            justify="right" if right else "left",
+            overflow="fold",
+            # What a row is about is read first, and typed again.
+            no_wrap=column in ("port", "case", "check", "target"),
+        )
     return table
 
 
