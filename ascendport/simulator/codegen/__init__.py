@@ -1,0 +1,1 @@
+"""From operations to LLVM text, by kind of operation."""
