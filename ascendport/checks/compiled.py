@@ -70,15 +70,16 @@ def compile_side(subject: Subject, side: str, names: Sequence[str]) -> Side:
         if not proof.alive:
             return Side(canary=proof.reason)
     with workspace(subject.checkout.root, subject.before, subject.after) as trees:
+        tree = trees.before if side == "before" else trees.after
         try:
-            launched = _launched(subject, trees.before if side == "before" else trees.after, parts)
+            found = launched(subject, tree, _wanted(subject, parts))
         except UnavailableError as error:
             return Side(unavailable=f"{side}: {error}")
-        return Side(tuple(_compiled(launched)), _grid(launched))
+        return Side(tuple(_compiled(found)), _grid(found))
 
 
 @dataclass(frozen=True)
-class _Launched:
+class Launched:
     """What one case launches on one SoC; or why it launches nothing."""
 
     case: Case
@@ -87,16 +88,20 @@ class _Launched:
     failure: str = ""
 
 
-def _launched(subject: Subject, tree: Tree, parts: Sequence[socs.Soc]) -> list[_Launched]:
-    """Records the cases tagged ``compile`` for every SoC, those tagged ``grid`` for the first."""
+def launched(
+    subject: Subject, tree: Tree, wanted: Sequence[tuple[Case, Sequence[socs.Soc]]]
+) -> list[Launched]:
+    """Records each case's launches for its SoCs.
+
+    Raises:
+        UnavailableError: the tree needs a part of vllm that has no stand-in.
+    """
     code = load_port(subject.port)
     variant = subject.variant
     found = []
-    for case in code.of(variant.name, subject.options.cases):
-        if not case.tags & {"compile", "grid"}:
-            continue
+    for case, parts in wanted:
         inputs = draw(code, case, variant.name, subject.options.seed)
-        for part in parts if "compile" in case.tags else parts[:1]:
+        for part in parts:
             launches: list[Launch] = []
             failure = ""
             try:
@@ -114,15 +119,58 @@ def _launched(subject: Subject, tree: Tree, parts: Sequence[socs.Soc]) -> list[_
                 raise
             except (Exception, SystemExit) as error:  # whatever the tree's launcher raises
                 failure = f"the launch failed: {type(error).__name__}: {error}"
-            found.append(_Launched(case, part, tuple(launches), failure))
+            found.append(Launched(case, part, tuple(launches), failure))
     return found
 
 
-def _grid(launched: Sequence[_Launched]) -> Grid:
+def programs_of(found: Sequence[Launched]) -> list[list[Program | Refusal]]:
+    """The program of each launch of each case, or why there is none; equal ones compiled once.
+
+    Lowers one after another, since the front end is not thread-safe, then compiles one at a
+    time: another side of the port is compiled on the other core.
+    """
+    fronts: dict[tuple[str, bool], Linalg | Refusal] = {}
+    for one in found:
+        for launch in one.launches:
+            # A2 and A3 have one front end; see `lowering.lower_all`.
+            key = (launch.program_key(), one.part.family is socs.Family.A5)
+            if key not in fronts:
+                fronts[key] = lower(_request(launch), one.part)
+    requests = {
+        (launch.program_key(), one.part.name): CompileRequest(
+            front.text, one.part, front.multibuffer, front.flags
+        )
+        for one in found
+        for launch in one.launches
+        if isinstance(
+            front := fronts[launch.program_key(), one.part.family is socs.Family.A5], Linalg
+        )
+    }
+    backs = dict(zip(requests, compile_many(list(requests.values()), jobs=1), strict=True))
+
+    def result(one: Launched, launch: Launch) -> Program | Refusal:
+        key = launch.program_key()
+        front = fronts[key, one.part.family is socs.Family.A5]
+        return front if isinstance(front, Refusal) else backs[key, one.part.name]
+
+    return [[result(one, launch) for launch in one.launches] for one in found]
+
+
+def _wanted(subject: Subject, parts: Sequence[socs.Soc]) -> list[tuple[Case, Sequence[socs.Soc]]]:
+    """The cases tagged ``compile`` for every SoC, those tagged ``grid`` for the first."""
+    cases = load_port(subject.port).of(subject.variant.name, subject.options.cases)
+    return [
+        (case, parts if "compile" in case.tags else parts[:1])
+        for case in cases
+        if case.tags & {"compile", "grid"}
+    ]
+
+
+def _grid(found: Sequence[Launched]) -> Grid:
     largest = Grid()
     keys: set[str] = set()
-    for one in launched:
-        if one.part != launched[0].part:
+    for one in found:
+        if one.part != found[0].part:
             continue
         keys.update(launch.program_key() for launch in one.launches)
         programs = max((launch.programs for launch in one.launches), default=0)
@@ -131,35 +179,9 @@ def _grid(launched: Sequence[_Launched]) -> Grid:
     return replace(largest, programs=len(keys))
 
 
-def _compiled(launched: Sequence[_Launched]) -> Iterator[Compiled]:
-    """Lowers one after another (the front end is not thread-safe), then compiles."""
-    wanted = [one for one in launched if "compile" in one.case.tags or one.failure]
-    fronts: dict[tuple[str, bool], Linalg | Refusal] = {}
-    for one in wanted:
-        for launch in one.launches:
-            # A2 and A3 have one front end; see `lowering.lower_all`.
-            key = (launch.program_key(), one.part.family is socs.Family.A5)
-            if key not in fronts:
-                fronts[key] = lower(_request(launch), one.part)
-    requests = {
-        (launch.program_key(), one.part.name): front
-        for one in wanted
-        for launch in one.launches
-        if isinstance(
-            front := fronts[launch.program_key(), one.part.family is socs.Family.A5], Linalg
-        )
-    }
-    jobs = [
-        CompileRequest(front.text, socs.soc(part), front.multibuffer, front.flags)
-        for (_, part), front in requests.items()
-    ]
-    # One at a time: the other side compiles on the other core.
-    backs = dict(zip(requests, compile_many(jobs, jobs=1), strict=True))
-    for one in wanted:
-        results = []
-        for launch in one.launches:
-            key = (launch.program_key(), one.part.family is socs.Family.A5)
-            results.append(backs.get((key[0], one.part.name), fronts[key]))
+def _compiled(found: Sequence[Launched]) -> Iterator[Compiled]:
+    wanted = [one for one in found if "compile" in one.case.tags or one.failure]
+    for one, results in zip(wanted, programs_of(wanted), strict=True):
         programs = [result for result in results if isinstance(result, Program)]
         refused = [result for result in results if isinstance(result, Refusal)]
         yield Compiled(

@@ -53,6 +53,11 @@ CHECKS: tuple[Check, ...] = (
         "the Ascend compiler takes it for each SoC and dtype, within the Unified Buffer",
         (Kind.KERNEL,),
     ),
+    Check(
+        "simulate",
+        "the compiled programs give the reference's values, without memory errors or hazards",
+        (Kind.KERNEL,),
+    ),
 )
 
 

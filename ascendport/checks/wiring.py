@@ -16,6 +16,7 @@ from ascendport.ports.manifest import Target
 if TYPE_CHECKING:
     from ascendport.wiring.analysis import Analysis
     from ascendport.wiring.model import Judged
+    from ascendport.wiring.routes import Reach
 
 NAME = "wiring"
 SUMMARY = "the pinned vllm reaches every symbol that the port replaces"
@@ -65,32 +66,27 @@ def _target(
     except SyntaxError as error:
         reason = f"{target.file}:{error.lineno} is not valid Python"
         return [CaseResult(symbol, Outcome.FAILED, reason) for symbol in symbols]
-    results = []
-    for item in found:
-        if item.route is None:
-            results.append(
-                CaseResult(
-                    item.symbol,
-                    Outcome.FAILED,
-                    _why_dead(item.symbol, target.file, item.dead, version),
-                    _figures(item.dead[0]) if item.dead else {},
-                )
-            )
-            continue
-        figures: dict[str, Figure]
-        if item.route.assignment is not None:
-            figures = _figures(item.route.assignment)
-        else:
-            figures = {"verdict": "live", "read by": str(item.route)}
+    return [_case(item, target.file, version) for item in found]
+
+
+def _case(item: Reach, file: str, version: str) -> CaseResult:
+    if item.route is None:
+        figures = _figures(item.dead[0]) if item.dead else {}
+        reason = _why_dead(item.symbol, file, item.dead, version)
+        return CaseResult(item.symbol, Outcome.FAILED, reason, figures)
+    if item.route.assignment is None:
+        figures = {"read by": str(item.route)}
+    else:
+        figures = _figures(item.route.assignment)
+    # One live assignment is the one shown; a helper that others use has none.
+    if len(item.alive) > 1:
         figures["live assignments"] = len(item.alive)
+    if item.dead:
         figures["dead assignments"] = len(item.dead)
-        if item.dead:
-            figures["dead"] = ", ".join(dead.assignment.target for dead in item.dead)
-        held = sorted({module for alive in item.alive for module in alive.also_held})
-        if held:
-            figures["also held by"] = ", ".join(held)
-        results.append(CaseResult(item.symbol, Outcome.PASSED, "", figures))
-    return results
+        figures["dead"] = ", ".join(dead.assignment.target for dead in item.dead)
+    if held := sorted({module for alive in item.alive for module in alive.also_held}):
+        figures["also held by"] = ", ".join(held)
+    return CaseResult(item.symbol, Outcome.PASSED, "", figures)
 
 
 def _figures(item: Judged) -> dict[str, Figure]:

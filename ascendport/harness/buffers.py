@@ -297,6 +297,13 @@ class Arena:
         raw = np.array(self._owned(placement), copy=True, order="C")
         return raw.view(numpy_dtype(placement.dtype))
 
+    def arrays(self) -> dict[str, Array]:
+        """Each tensor as an array over the memory itself, in its shape, type and strides."""
+        return {
+            item.name: self._owned(item).view(numpy_dtype(item.dtype))
+            for item in self.layout.placements
+        }
+
     def changed_outside(self) -> str | None:
         """The first byte changed that no tensor owns, in words; None when all are whole."""
         for placement in self.layout.placements:

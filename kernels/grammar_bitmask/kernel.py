@@ -78,8 +78,9 @@ def _mask_span(span_ptr, words_ptr, width, words_left, bits, TILE: tl.constexpr)
     word = tl.arange(0, TILE // 32)
     owned = word < tl.minimum((width + 31) // 32, words_left)
     words = tl.load(words_ptr + word, mask=owned, other=0)
-    lowest = tl.min(tl.where(owned, words, -1))
-    highest = tl.max(words)
+    # Least and greatest of the owned words: the others must not take part.
+    lowest = tl.min(tl.where(owned, words, 2147483647))
+    highest = tl.max(tl.where(owned, words, -2147483648))
     # All words -1: every token is allowed, nothing to read or write.
     if (lowest != -1) | (highest != -1):
         lane = tl.arange(0, TILE)
