@@ -70,10 +70,16 @@ def summary(results: dict[str, tuple[Wiring, int]]) -> list[str]:
     return [*lines, ""]
 
 
+def reason_of(item: Judged) -> str:
+    """Its reason, without the expression whose result is not followed."""
+    before, found, _ = item.reason.partition(": result of ")
+    return f"{before}: the result of a call" if found else item.reason
+
+
 def row(item: Judged) -> str:
     one = item.assignment
     place = one.place.removeprefix(PATCH_FOLDER)
-    reason = item.reason.replace("|", "\\|")
+    reason = reason_of(item).replace("|", "\\|")
     target = one.target.replace("|", "\\|")
     flags = [text for text, on in (("if", one.conditional), ("later", one.deferred)) if on]
     instead = f"`{item.instead}`" if item.instead else ""
@@ -109,7 +115,7 @@ def details(release: str, wiring: Wiring) -> list[str]:
         ]
         for item in held:
             place = item.assignment.place.removeprefix(PATCH_FOLDER)
-            holders = ", ".join(item.also_held)
+            holders = ", ".join(sorted(item.also_held))
             lines.append(f"| {place} | `{item.assignment.target}` | {holders} |")
     return [*lines, ""]
 

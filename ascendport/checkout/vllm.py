@@ -25,6 +25,7 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -97,10 +98,22 @@ def _docker_tags(checkout: Checkout) -> dict[str, str]:
 # --- its files ---
 
 
+class Access(StrEnum):
+    """How the files of a source are had."""
+
+    INSTALLED = "installed"
+    """From this environment: its owner may have edited them."""
+    RANGES = "ranges"
+    """One by one out of a wheel on a server."""
+    ARCHIVE = "archive"
+    """Out of a whole wheel or sdist on this disk."""
+
+
 class VllmSource(ABC):
     """Source texts of one version of vLLM. Paths are like ``vllm/v1/sample/sampler.py``."""
 
     version: str
+    access: Access
 
     @property
     @abstractmethod
@@ -161,6 +174,8 @@ def _is_source(path: str) -> bool:
 
 
 class _Installed(VllmSource):
+    access = Access.INSTALLED
+
     def __init__(self, version: str, folder: Path, title: str) -> None:
         self.version = version
         self._folder = folder
@@ -227,6 +242,7 @@ class _Recorded(VllmSource):
     def __init__(
         self,
         version: str,
+        access: Access,
         title: str,
         how: str,
         record: Mapping[str, str],
@@ -234,6 +250,7 @@ class _Recorded(VllmSource):
         cache: Cache,
     ) -> None:
         self.version = version
+        self.access = access
         self._title = title
         self._how = how
         self._record = record
@@ -370,7 +387,8 @@ def _by_ranges(
         progress(f"{wheel.filename}: list of files", 1, 1)
         if wheel.sha256:
             cache.learn(key, {"record": record, "sha256": _record_hash(record)})
-    return _Recorded(version, f"wheel {wheel.filename}", "read by ranges", record, bring, cache)
+    title = f"wheel {wheel.filename}"
+    return _Recorded(version, Access.RANGES, title, "read by ranges", record, bring, cache)
 
 
 def _whole_wheel(
@@ -393,7 +411,8 @@ def _whole_wheel(
             record = _parse_record(archive)
     except _DAMAGE as error:
         raise _damaged(wheel, error) from error
-    return _Recorded(version, f"wheel {path}", "read", record, bring, cache)
+    title = f"wheel {path}"
+    return _Recorded(version, Access.ARCHIVE, title, "read", record, bring, cache)
 
 
 def _whole_sdist(
@@ -426,6 +445,7 @@ def _whole_sdist(
             cache.learn(key, {"record": record, "sha256": _record_hash(record)})
     return _Recorded(
         version,
+        Access.ARCHIVE,
         f"sdist {sdist.filename}",
         "unpacked",
         record,

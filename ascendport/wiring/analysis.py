@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from ascendport.checkout.cache import Cache
 from ascendport.wiring.extract import Patches, extract
-from ascendport.wiring.index import SourceIndex, What
-from ascendport.wiring.judge import Judge
+from ascendport.wiring.index import SourceIndex
+from ascendport.wiring.judge import judge
 from ascendport.wiring.model import Judged, Kind, Where, Wiring
 from ascendport.wiring.sources import Progress, summaries, vllm_summaries
 from ascendport.wiring.summary import ANALYSIS_VERSION, ModuleSummary, module_name
+from ascendport.wiring.things import What
+from ascendport.wiring.verdicts.facts import Facts
 
 if TYPE_CHECKING:
     from ascendport.checkout.index import Index
@@ -56,7 +58,7 @@ def analyse(
     every = [item for found in patches.values() for item in found.assignments]
     judged_ones = [item for item in every if item.where not in (Where.OWN, Where.STATE)]
     active = [item for item in judged_ones if not item.inactive]
-    judge = Judge(
+    facts = Facts(
         index,
         patched=frozenset(
             (item.base.module, item.name)
@@ -70,7 +72,7 @@ def analyse(
         loaded=_loaded(index, patches),
         probed={path: found.probes for path, found in patches.items()},
     )
-    judged = tuple(_with_overrides([judge.judge(item) for item in judged_ones]))
+    judged = tuple(_with_overrides([judge(facts, item) for item in judged_ones]))
     wiring = Wiring(
         vllm=version,
         judged=judged,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ascendport.wiring.index import Read, Thing
+from ascendport.wiring.things import Read, Thing
 
 
 class Kind(StrEnum):

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ascendport.wiring.analysis import PATCH_FOLDER, Analysis
-from ascendport.wiring.index import Read, SourceIndex, Thing, What
+from ascendport.wiring.index import SourceIndex
 from ascendport.wiring.model import Judged
 from ascendport.wiring.summary import module_name
+from ascendport.wiring.things import Read, Thing, What
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ascendport.checkout.cache import Cache
-from ascendport.checkout.vllm import PROJECT, VllmSource, open_source
-from ascendport.wiring.summary import ANALYSIS_VERSION, ModuleSummary, empty, summarise
+from ascendport.checkout.vllm import PROJECT, Access, VllmSource, open_source
+from ascendport.wiring.reading.reader import empty, summarise
+from ascendport.wiring.summary import ANALYSIS_VERSION, ModuleSummary
 
 if TYPE_CHECKING:
     from ascendport.checkout.index import Index
@@ -65,18 +66,25 @@ def vllm_summaries(
     cache = cache or Cache.of_user()
     held = _Held(cache.root)
     source = open_source(version, progress, index=index, cache=held)
-    if not source.origin.startswith(("wheel", "sdist")):
+    # The order of the files is the order of the evidence.
+    names = sorted(source.names())
+    if source.access is Access.INSTALLED:
         # Installed files may have been edited: their contents are the key.
-        files = source.read_many(source.names())
+        files = _in_order(source, names)
         return summaries(files, f"vllm {version} installed", progress, cache)
-    key = _key(f"vllm {version} {_digest(sorted(source.names()))}")
+    key = _key(f"vllm {version} {_digest(names)}")
     known = cache.fact(key)
     if known is not None:
         return known
     _bring_all(version, source, held, index, progress)
-    found = _summarise_all(source.read_many(source.names()), f"vllm {version}", progress)
+    found = _summarise_all(_in_order(source, names), f"vllm {version}", progress)
     cache.learn(key, found)
     return found
+
+
+def _in_order(source: VllmSource, names: list[str]) -> dict[str, bytes]:
+    found = source.read_many(names)
+    return {name: found[name] for name in names}
 
 
 def summaries(
@@ -169,11 +177,9 @@ def _bring_all(
     from ascendport.checkout.http import BROKEN
     from ascendport.checkout.index import remembered
 
-    if not source.origin.startswith("wheel"):
+    if source.access is not Access.RANGES:
         return
     wheel = remembered(held, index, PROJECT, version, "wheel")
-    if wheel.local_path is not None:
-        return
     wanted = source.names()
     try:
         with RemoteZip(wheel.url, session=index.session) as archive:

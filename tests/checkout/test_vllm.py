@@ -12,7 +12,7 @@ import pytest
 from ascendport.checkout.cache import Cache
 from ascendport.checkout.pins import pins
 from ascendport.checkout.tree import Checkout, Layout, recognise
-from ascendport.checkout.vllm import VllmSource, open_source, pinned_version
+from ascendport.checkout.vllm import Access, VllmSource, open_source, pinned_version
 from ascendport.errors import UserError
 from tests.checkout.conftest import (
     Mirror,
@@ -136,6 +136,7 @@ def test_ranges(mirror: Mirror, cache: Cache, suffix: bool) -> None:
     mirror.ranges, mirror.suffix_ranges = True, suffix
     source = opener(mirror, cache)()
     holds_everything(source)
+    assert source.access is Access.RANGES
     assert source.origin == f"wheel {WHEEL}, {len(SOURCES)} files read by ranges"
     assert not (cache.root / "files").exists()
 
@@ -213,7 +214,9 @@ def test_server_without_ranges(mirror: Mirror, cache: Cache, padding: int, taken
     serve_wheel(mirror)
     serve_sdist(mirror, padding)
     holds_everything(opener(mirror, cache)())
-    holds_everything(opener(mirror, cache)())
+    source = opener(mirror, cache)()
+    holds_everything(source)
+    assert source.access is Access.ARCHIVE
     whole = [line for line in mirror.downloads() if line.endswith(taken)]
     # Asking for a range of the wheel is answered with the whole wheel, which is not read.
     assert len(whole) <= 1 + 4 * (taken == WHEEL)
@@ -275,6 +278,7 @@ def test_installed_vllm_is_read_and_not_imported(site: Path, name: str, version:
     source = open_source(VERSION, silent, index=index_of(index_urls=()))
     assert source.names() == {*SOURCES, "vllm/poison.py"}
     assert source.read_many([*SOURCES, "vllm/no.py"]) == SOURCES
+    assert source.access is Access.INSTALLED
     assert source.origin == f"{name} {version} installed in {site}"
     assert "vllm" not in sys.modules
 

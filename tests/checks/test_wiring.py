@@ -66,7 +66,22 @@ def test_a_wired_symbol_passes_with_its_route(small: Callable[..., CheckResult])
     assert figures["file"] == f"{PATCH}:3"
     assert figures["verdict"] == "live"
     assert str(figures["read by"]).startswith("vllm/core.py:")
-    assert result.cases[1].figures["read by"] == "used by fast"
+    assert "live assignments" not in figures
+    assert result.cases[1].figures == {"read by": "used by fast"}
+
+
+def test_several_assignments_are_counted_and_the_dead_ones_named(
+    small: Callable[..., CheckResult],
+) -> None:
+    result = small(WIRE.format("work") + "\nc.run = fast\nc.wrok = fast", "fast")
+    assert result.outcome is Outcome.PASSED, result
+    figures = result.cases[0].figures
+    assert figures["dead assignments"] == 2
+    assert figures["dead"] == "c.run, c.wrok"
+    assert "live assignments" not in figures
+    result = small(WIRE.format("work") + "\nimport vllm.late as d\nd.dotted = fast", "fast")
+    assert result.cases[0].figures["live assignments"] == 2
+    assert "dead assignments" not in result.cases[0].figures
 
 
 def test_a_dead_assignment_fails_and_names_what_vllm_reads(

@@ -7,7 +7,8 @@ from textwrap import dedent
 
 from ascendport.wiring.analysis import Analysis, analyse
 from ascendport.wiring.model import Judged
-from ascendport.wiring.summary import ModuleSummary, summarise
+from ascendport.wiring.reading.reader import summarise
+from ascendport.wiring.summary import ModuleSummary
 
 VERSION = "1.2.0"
 PATCH = "vllm_ascend/patch/worker/patch_one.py"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ascendport.checkout.cache import Cache
 from ascendport.wiring import sources
+from ascendport.wiring.reading.reader import summarise
 from ascendport.wiring.sources import python_files, summaries
-from ascendport.wiring.summary import summarise
 
 
 def silent(what: str, done: int, total: int) -> None:

@@ -1,0 +1,1 @@
+"""Reads one Python file into a summary: `scopes` → `mentions` → `reader`."""
