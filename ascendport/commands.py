@@ -197,7 +197,7 @@ def bench(
 
     The exit status is 1 where a port does not fit the tree, 3 where nothing could be measured.
     """
-    from ascendport.bench import compiled, detect
+    from ascendport.bench import compiled, detect, modelled
     from ascendport.bench import device as on_device
     from ascendport.bench.rows import not_run
     from ascendport.ports.manifest import Kind
@@ -216,6 +216,7 @@ def bench(
                 code = ExitCode.FAILED
             continue
         rows += compiled.rows(subject)
+        rows += modelled.rows(subject)
         rows += on_device.rows(subject, device)
     if code is ExitCode.OK and not any(row.outcome == "ran" for row in rows):
         code = ExitCode.NOT_RUN

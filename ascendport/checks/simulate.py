@@ -39,7 +39,7 @@ def run(subject: Subject) -> CheckResult:
     }
     wanted = [case.name for case in cases if case.name not in skipped]
     plain = replace(subject, progress=_nothing)
-    sides = _prepared(plain, wanted, parts)
+    sides = prepared_sides(plain, wanted, parts)
     after = sides["after"]
     if isinstance(after, str):
         return CheckResult.not_run(NAME, after)
@@ -63,7 +63,7 @@ def _nothing(message: str, done: int, total: int) -> None:
     """Progress stays in the parent: a callback cannot travel to a child."""
 
 
-def _prepared(
+def prepared_sides(
     plain: Subject, wanted: list[str], parts: tuple[str, ...]
 ) -> dict[str, list[Prepared] | str]:
     """Launches and programs of both sides, each from a process of its own."""
@@ -90,11 +90,11 @@ def _prepared(
             sides[side] = f"{side}: the child process died while it compiled"
         except (Exception, SystemExit) as error:  # whatever the tree's own code raised
             sides[side] = f"{side}: {type(error).__name__}: {error}"
-        _stop(pools[side])
+        stop(pools[side])
     return sides
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
+def stop(pool: ProcessPoolExecutor) -> None:
     for process in list((pool._processes or {}).values()):
         process.kill()
     pool.shutdown(wait=True, cancel_futures=True)
@@ -125,7 +125,7 @@ def _simulated(
             results[side, one.case.name, one.soc] = result
             subject.progress(NAME, len(results), len(jobs))
     finally:
-        _stop(pool)
+        stop(pool)
     return results
 
 

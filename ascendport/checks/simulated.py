@@ -6,7 +6,7 @@ the compiled programs and judges: it never loads anything of the tree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -91,6 +91,44 @@ def _simulator(text: str) -> Simulator:
     return Simulator(text)
 
 
+@dataclass(frozen=True)
+class Ready:
+    """One launch that can be run: its program, arguments in order, their names, and the grid."""
+
+    simulator: Simulator
+    arguments: list[Argument]
+    names: list[str]
+    grid: tuple[int, ...]
+
+
+class CannotRunError(Exception):
+    """Why a launch cannot be simulated here; not the kernel's fault."""
+
+
+def ready(prepared: Prepared, arrays: Mapping[str, Array]) -> Iterator[Ready]:
+    """The launches of a case on these tensors, in order.
+
+    Raises:
+        CannotRunError: the simulator lacks something, or a tensor's contents are not known.
+    """
+    for launch, text in zip(prepared.launches, prepared.programs, strict=True):
+        names = [key for key in launch.signature if key not in launch.constants]
+        for key in names:
+            if key in launch.tensors and not launch.tensors[key].tensor:
+                reason = f"the launcher made {key} itself: its contents are not known here"
+                raise CannotRunError(reason)
+        try:
+            simulator = _simulator(text)
+        except UnsupportedError as error:
+            raise CannotRunError(str(error)) from error
+        yield Ready(
+            simulator,
+            [_argument(arrays, launch, key) for key in names],
+            [launch.tensors[key].tensor if key in launch.tensors else key for key in names],
+            launch.grid,
+        )
+
+
 def simulate(subject: Subject, prepared: Prepared) -> Simulated:
     """Runs one case and compares it with the reference."""
     name, soc = prepared.case.name, prepared.soc
@@ -101,43 +139,26 @@ def simulate(subject: Subject, prepared: Prepared) -> Simulated:
     workload = draw(code, prepared.case, variant, subject.options.seed)
     answers = expected(code, workload, variant)
     problems: list[str] = []
-    findings = bytes_read = bytes_written = 0
-    seconds = 0.0
+    results = []
     with Arena.anonymous(workload) as arena:
-        arrays = arena.arrays()
-        for launch, text in zip(prepared.launches, prepared.programs, strict=True):
-            names = [key for key in launch.signature if key not in launch.constants]
-            strange = [
-                key for key in names if key in launch.tensors and not launch.tensors[key].tensor
-            ]
-            if strange:
-                reason = f"the launcher made {strange[0]} itself: its contents are not known here"
-                return Simulated(name, soc, False, reason, verdict=False)
-            try:
-                simulator = _simulator(text)
-            except UnsupportedError as error:
-                return Simulated(name, soc, False, str(error), verdict=False)
-            arguments = [_argument(arrays, launch, key) for key in names]
-            titles = [launch.tensors[key].tensor if key in launch.tensors else key for key in names]
-            result = simulator.run(arguments, launch.grid, names=titles)
-            findings += len(result.findings)
-            bytes_read += result.counters.bytes_read
-            bytes_written += result.counters.bytes_written
-            seconds += result.seconds
-            problems += [_short(str(finding)) for finding in result.findings[:1]]
-            if result.stopped:
-                problems.append(result.stopped)
+        try:
+            for launch in ready(prepared, arena.arrays()):
+                result = launch.simulator.run(launch.arguments, launch.grid, names=launch.names)
+                results.append(result)
+                problems += [_short(str(finding)) for finding in result.findings[:1]]
+                problems += [result.stopped] if result.stopped else []
+        except CannotRunError as error:
+            return Simulated(name, soc, False, str(error), verdict=False)
         problems += _differences(arena, workload, answers)
-        del arrays
     return Simulated(
         name,
         soc,
         True,
         "; ".join(problems),
-        findings=findings,
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
-        seconds=round(seconds, 3),
+        findings=sum(len(result.findings) for result in results),
+        bytes_read=sum(result.counters.bytes_read for result in results),
+        bytes_written=sum(result.counters.bytes_written for result in results),
+        seconds=round(sum(result.seconds for result in results), 3),
     )
 
 

@@ -78,9 +78,11 @@ def _mask_span(span_ptr, words_ptr, width, words_left, bits, TILE: tl.constexpr)
     word = tl.arange(0, TILE // 32)
     owned = word < tl.minimum((width + 31) // 32, words_left)
     words = tl.load(words_ptr + word, mask=owned, other=0)
-    # Least and greatest of the owned words: the others must not take part.
-    lowest = tl.min(tl.where(owned, words, 2147483647))
-    highest = tl.max(tl.where(owned, words, -2147483648))
+    # Least and greatest of the owned words: the others must not take part. As fp32, since a
+    # reduction of int32 ends on the scalar unit; -1 and 0 are exact and nothing rounds to them.
+    values = words.to(tl.float32)
+    lowest = tl.min(tl.where(owned, values, 4e9))
+    highest = tl.max(tl.where(owned, values, -4e9))
     # All words -1: every token is allowed, nothing to read or write.
     if (lowest != -1) | (highest != -1):
         lane = tl.arange(0, TILE)
