@@ -94,3 +94,20 @@ def _mask_span(span_ptr, words_ptr, width, words_left, bits, TILE: tl.constexpr)
             allowed = ((words[:, None] & bits[None, :]) != 0).reshape(TILE)
             logits = tl.load(span_ptr + lane, mask=inside, other=0.0)
             tl.store(span_ptr + lane, tl.where(allowed, logits, -float("inf")), mask=inside)
+
+
+@triton.jit
+def _mask_spans(
+    row_ptr, words_ptr, num_words, vocab_size, span, begin, end, bits, TILE: tl.constexpr
+):
+    """Masks spans [begin, end) of the row of logits at ``row_ptr``."""
+    for index in tl.range(begin, end):
+        first = index * span
+        _mask_span(
+            row_ptr + first,
+            words_ptr + first // 32,
+            tl.minimum(span, vocab_size - first),
+            num_words - first // 32,
+            bits,
+            TILE,
+        )

@@ -37,8 +37,8 @@ def test_every_port_on_every_release(release: str, release_tree: ReleaseTree) ->
     ("old", "new", "case"),
     [
         pytest.param(
-            "            bitmask_stride,\n            vocab_size,\n",
-            "            bitmask_stride,\n            vocabulary,\n",
+            "            vocab_size,\n            BLOCK_SIZE,\n        ):",
+            "            vocabulary,\n            BLOCK_SIZE,\n        ):",
             "_apply_grammar_bitmask_kernel",
             id="renamed-argument",
         ),
