@@ -138,6 +138,14 @@ def _verdict(after: Simulated, before: Simulated | list[Prepared] | str) -> Case
     return CaseResult(name, outcome, after.problem, figures)
 
 
+def _in_words(before: Simulated) -> str:
+    """What before does, in a few words; the whole of a finding is told of after only."""
+    if not before.ran:
+        return before.problem
+    said = [*before.kinds, *(["wrong values"] if before.wrong else [])]
+    return ", ".join(said) or "same, clean"
+
+
 def _figures(
     after: Simulated, before: Simulated | list[Prepared] | str
 ) -> Iterator[tuple[str, Figure]]:
@@ -145,7 +153,7 @@ def _figures(
         yield "findings", f"{before.findings} → {after.findings}"
         yield "MB read", f"{before.bytes_read / 1e6:.3g} → {after.bytes_read / 1e6:.3g}"
         yield "MB written", f"{before.bytes_written / 1e6:.3g} → {after.bytes_written / 1e6:.3g}"
-        yield "before", before.problem or "same, clean"
+        yield "before", _in_words(before)
     else:
         yield "findings", str(after.findings)
         yield "before", before if isinstance(before, str) else "not run"

@@ -52,6 +52,10 @@ class Simulated:
     problem: str = ""
     verdict: bool = True
     findings: int = 0
+    kinds: tuple[str, ...] = ()
+    """Kinds of the findings, each once."""
+    wrong: bool = False
+    """The values differ from the reference's."""
     bytes_read: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
@@ -149,13 +153,16 @@ def simulate(subject: Subject, prepared: Prepared) -> Simulated:
                 problems += [result.stopped] if result.stopped else []
         except CannotRunError as error:
             return Simulated(name, soc, False, str(error), verdict=False)
-        problems += _differences(arena, workload, answers)
+        differences = _differences(arena, workload, answers)
+    problems += differences
     return Simulated(
         name,
         soc,
         True,
         "; ".join(problems),
         findings=sum(len(result.findings) for result in results),
+        kinds=tuple(sorted({str(f.kind) for result in results for f in result.findings})),
+        wrong=bool(differences),
         bytes_read=sum(result.counters.bytes_read for result in results),
         bytes_written=sum(result.counters.bytes_written for result in results),
         seconds=round(sum(result.seconds for result in results), 3),
