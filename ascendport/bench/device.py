@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from ascendport.bench.detect import detect
-from ascendport.bench.rows import Row, Source, not_run
+from ascendport.bench.rows import Row, Source, latency_not_run
 from ascendport.bench.statistics import ratio
 from ascendport.checks.subject import Subject
 from ascendport.harness.case import Array, Role, Tensor, Workload, numpy_dtype
+from ascendport.harness.children import Children, Failure
 from ascendport.harness.compare import compare
 from ascendport.harness.inputs import draw, expected
 from ascendport.harness.loading import Device, loaded
@@ -51,44 +48,20 @@ def rows(subject: Subject, asked: str) -> Iterator[Row]:
         for case in code.of(subject.variant.name, subject.options.cases)
         if "bench" in case.tags
     ]
+    port = subject.port.name
     if not found.kind:
         for name in names:
-            yield _not_run(subject, name, "device", found.reason)
+            yield latency_not_run(port, name, "device", Source.MEASURED, found.reason)
         return
-    plain = replace(subject, progress=_nothing)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with Children(1) as children:
         for number, name in enumerate(names):
-            subject.progress(f"{subject.port.name} on {found.kind}", number, len(names))
-            future = pool.submit(measure, plain, found.kind, name)
-            try:
-                yield future.result(subject.options.timeout_s)
-            except TimeoutError:
-                for process in list(pool._processes.values()):
-                    process.kill()
-                yield _not_run(subject, name, found.kind, "no answer in time")
-                return
-            except BrokenProcessPool:
-                yield _not_run(subject, name, found.kind, "the child process died")
-                return
-            except Exception as error:  # whatever the driver or the tree's code raised
-                said = str(error).partition("\n")[0]
-                yield _not_run(subject, name, found.kind, f"{type(error).__name__}: {said}")
-
-
-def _nothing(message: str, done: int, total: int) -> None:
-    """Progress stays in the parent: a callback cannot travel to a child."""
-
-
-def _not_run(subject: Subject, case: str, target: str, reason: str) -> Row:
-    return not_run(
-        subject.port.name,
-        reason,
-        case=case,
-        target=target,
-        quantity="latency",
-        unit="us",
-        source=Source.MEASURED,
-    )
+            subject.progress(f"{port} on {found.kind}", number, len(names))
+            future = children.submit(measure, subject.for_child(), found.kind, name)
+            result = children.result(future, subject.options.timeout_s)
+            if isinstance(result, Failure):
+                yield latency_not_run(port, name, found.kind, Source.MEASURED, result.reason)
+            else:
+                yield result
 
 
 def measure(subject: Subject, kind: str, name: str) -> Row:
@@ -117,7 +90,8 @@ def measure(subject: Subject, kind: str, name: str) -> Row:
                 launch()
                 wrong = _wrong(tensors, inputs, answers)
                 if wrong:
-                    return _not_run(subject, name, title, f"{side} gives wrong values: {wrong}")
+                    reason = f"{side} gives wrong values: {wrong}"
+                    return latency_not_run(subject.port.name, name, title, Source.MEASURED, reason)
                 timers[side] = _timer(torch, kind, launch)
         timings: dict[str, list[float]] = {side: [] for side in timers}
         for _ in range(PAIRS):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import dataclass
 
 from ascendport.ascend import soc as socs
 from ascendport.ascend import toolchain
-from ascendport.bench.rows import Row, Source, not_run
-from ascendport.checks.simulate import prepared_sides, stop
+from ascendport.bench.rows import Row, Source, latency_not_run
+from ascendport.checks.simulate import prepared_sides
 from ascendport.checks.simulated import CannotRunError, Prepared, ready
 from ascendport.checks.subject import Subject
 from ascendport.harness.buffers import Arena
+from ascendport.harness.children import Children, Failure
 from ascendport.harness.inputs import draw
 from ascendport.harness.portcode import load_port
 from ascendport.timing import time_launch
@@ -44,21 +42,24 @@ def rows(subject: Subject) -> Iterator[Row]:
     ]
     if reason:
         for case in cases:
-            yield _not_run(subject, case, ", ".join(names), reason)
+            yield latency_not_run(
+                subject.port.name, case, ", ".join(names), Source.MODELLED, reason
+            )
         return
     part = parts[0]
-    plain = replace(subject, progress=_nothing)
     subject.progress("time model", 0, len(cases))
-    sides = prepared_sides(plain, cases, (part,))
+    sides = prepared_sides(subject, cases, (part,))
     latencies = {
-        side: _latencies(plain, prepared) if not isinstance(prepared, str) else prepared
+        side: _latencies(subject, prepared) if not isinstance(prepared, str) else prepared
         for side, prepared in sides.items()
     }
     for number, case in enumerate(cases):
         subject.progress("time model", number + 1, len(cases))
         old, new = (_of(latencies[side], case) for side in ("before", "after"))
         if new.problem:
-            yield _not_run(subject, case, part, f"after: {new.problem}")
+            yield latency_not_run(
+                subject.port.name, case, part, Source.MODELLED, f"after: {new.problem}"
+            )
             continue
         typical = f"±{100 * max(old.error, new.error):.0f} %"
         remark = f"{typical}, bound by {old.bound} → {new.bound}"
@@ -75,43 +76,20 @@ def rows(subject: Subject) -> Iterator[Row]:
         )
 
 
-def _nothing(message: str, done: int, total: int) -> None:
-    """Progress stays in the parent: a callback cannot travel to a child."""
-
-
-def _not_run(subject: Subject, case: str, target: str, reason: str) -> Row:
-    return not_run(
-        subject.port.name,
-        reason,
-        case=case,
-        target=target,
-        quantity="latency",
-        unit="us",
-        source=Source.MODELLED,
-    )
-
-
 def _of(latencies: dict[str, Latency] | str, case: str) -> Latency:
     return Latency(problem=latencies) if isinstance(latencies, str) else latencies[case]
 
 
-def _latencies(plain: Subject, prepared: list[Prepared]) -> dict[str, Latency]:
+def _latencies(subject: Subject, prepared: list[Prepared]) -> dict[str, Latency]:
     """Every case's latency; two processes share the work."""
     found: dict[str, Latency] = {}
-    pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    try:
-        futures = [(one.case.name, pool.submit(model, plain, one)) for one in prepared]
-        for case, future in futures:
-            try:
-                found[case] = future.result(plain.options.timeout_s)
-            except TimeoutError:
-                found[case] = Latency(problem=f"no answer in {plain.options.timeout_s:g} s")
-            except BrokenProcessPool:
-                found[case] = Latency(problem="the process of the time model died")
-            except Exception as error:
-                found[case] = Latency(problem=f"{type(error).__name__}: {error}")
-    finally:
-        stop(pool)
+    with Children(2) as children:
+        started = [
+            (one.case.name, children.submit(model, subject.for_child(), one)) for one in prepared
+        ]
+        for case, future in started:
+            result = children.result(future, subject.options.timeout_s)
+            found[case] = Latency(problem=result.reason) if isinstance(result, Failure) else result
     return found
 
 

@@ -54,6 +54,13 @@ class Row:
         return {**facts, "source": self.source.value, "ratio": self.ratio}
 
 
+def latency_not_run(port: str, case: str, target: str, source: Source, reason: str) -> Row:
+    """A latency row that says why there is no figure."""
+    return not_run(
+        port, reason, case=case, target=target, quantity="latency", unit="us", source=source
+    )
+
+
 def not_run(
     port: str,
     reason: str,

@@ -8,11 +8,7 @@ child process each: the compiler's front end can abort, and executes the tree's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
 from dataclasses import replace
-from multiprocessing import get_context
 
 from ascendport.ascend import soc as socs
 from ascendport.ascend import toolchain
@@ -20,6 +16,7 @@ from ascendport.ascend.facts import ProgramFacts, Total
 from ascendport.checks.compiled import Compiled, Grid, Side, compile_side
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.subject import Subject
+from ascendport.harness.children import Children, Failure
 
 NAME = "compile"
 SUMMARY = "the Ascend compiler takes it for each SoC and dtype, within the Unified Buffer"
@@ -49,39 +46,20 @@ def run(subject: Subject) -> CheckResult:
 
 
 def compile_sides(subject: Subject, names: tuple[str, ...]) -> Mapping[str, Side | str]:
-    """Both sides, each in its own process; a side that died or hung is a reason instead."""
-    plain = replace(subject, progress=_nothing)
+    """Both sides, each in a process of its own: one that is stopped must not take the other's
+    work with it. A side that gave nothing is a reason instead."""
     subject.progress("compile", 0, 2)
     results: dict[str, Side | str] = {}
-    with ExitStack() as stack:
-        futures = {}
-        for side in ("before", "after"):
-            # A process each: one that is stopped must not take the other's work with it.
-            # spawn: a forked copy of a process with threads can deadlock.
-            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-            stack.enter_context(pool)
-            futures[side] = pool, pool.submit(compile_side, plain, side, names)
-        for side, (pool, future) in futures.items():
-            results[side] = _result(future, pool, subject.options.timeout_s)
+    with Children(1) as before, Children(1) as after:
+        started = {
+            side: (children, children.submit(compile_side, subject.for_child(), side, names))
+            for side, children in (("before", before), ("after", after))
+        }
+        for side, (children, future) in started.items():
+            result = children.result(future, subject.options.timeout_s)
+            results[side] = result.reason if isinstance(result, Failure) else result
             subject.progress("compile", len(results), 2)
     return results
-
-
-def _nothing(message: str, done: int, total: int) -> None:
-    """Progress stays in the parent: a callback cannot travel to a child."""
-
-
-def _result(future: Future[Side], pool: ProcessPoolExecutor, timeout_s: float) -> Side | str:
-    try:
-        return future.result(timeout_s)
-    except TimeoutError:
-        for process in list(pool._processes.values()):
-            process.kill()
-        return f"no answer in {timeout_s:g} s; the child was stopped"
-    except BrokenProcessPool:
-        return "the child process died while it compiled"
-    except (Exception, SystemExit) as error:  # whatever the tree's own code raised
-        return f"{type(error).__name__}: {error}"
 
 
 def _program_cases(before: Side | str, after: Side) -> Iterator[CaseResult]:

@@ -7,16 +7,13 @@ between programs. A2 and A3 only: A5 programs are compiled, not simulated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from multiprocessing import get_context
 
 from ascendport.ascend import soc as socs
 from ascendport.ascend import toolchain
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.simulated import Prepared, Simulated, prepare, simulate
 from ascendport.checks.subject import Subject
+from ascendport.harness.children import Children, Failure
 from ascendport.harness.portcode import load_port
 
 NAME = "simulate"
@@ -38,8 +35,7 @@ def run(subject: Subject) -> CheckResult:
         if (reason := subject.options.left_out(case.name, case.tags))
     }
     wanted = [case.name for case in cases if case.name not in skipped]
-    plain = replace(subject, progress=_nothing)
-    sides = prepared_sides(plain, wanted, parts)
+    sides = prepared_sides(subject, wanted, parts)
     after = sides["after"]
     if isinstance(after, str):
         return CheckResult.not_run(NAME, after)
@@ -47,7 +43,7 @@ def run(subject: Subject) -> CheckResult:
     before = sides["before"]
     if not isinstance(before, str):
         jobs += [("before", one) for one in before]
-    results = _simulated(subject, plain, jobs)
+    results = _simulated(subject, jobs)
     found: list[CaseResult] = []
     for case in cases:
         if case.name in skipped:
@@ -59,73 +55,42 @@ def run(subject: Subject) -> CheckResult:
     return CheckResult.of(NAME, tuple(found))
 
 
-def _nothing(message: str, done: int, total: int) -> None:
-    """Progress stays in the parent: a callback cannot travel to a child."""
-
-
 def prepared_sides(
-    plain: Subject, wanted: list[str], parts: tuple[str, ...]
+    subject: Subject, wanted: list[str], parts: tuple[str, ...]
 ) -> dict[str, list[Prepared] | str]:
-    """Launches and programs of both sides, each from a process of its own."""
+    """Launches and programs of the named cases: after for all of ``parts``, before for the first.
+    Each side comes from a process of its own; one that gave nothing is a reason instead."""
     sides: dict[str, list[Prepared] | str] = {}
-    pools = {
-        side: ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        for side in ("before", "after")
-    }
-    futures = {
-        side: pool.submit(
-            prepare,
-            plain,
-            side,
-            [(name, parts if side == "after" else parts[:1]) for name in wanted],
-        )
-        for side, pool in pools.items()
-    }
-    for side, future in futures.items():
-        try:
-            sides[side] = future.result(plain.options.timeout_s)
-        except TimeoutError:
-            sides[side] = f"{side}: no answer in {plain.options.timeout_s:g} s"
-        except BrokenProcessPool:
-            sides[side] = f"{side}: the child process died while it compiled"
-        except (Exception, SystemExit) as error:  # whatever the tree's own code raised
-            sides[side] = f"{side}: {type(error).__name__}: {error}"
-        stop(pools[side])
+    with Children(1) as before, Children(1) as after:
+        started = {
+            side: (children, children.submit(prepare, subject.for_child(), side, cases))
+            for side, children, cases in (
+                ("before", before, [(name, parts[:1]) for name in wanted]),
+                ("after", after, [(name, parts) for name in wanted]),
+            )
+        }
+        for side, (children, future) in started.items():
+            result = children.result(future, subject.options.timeout_s)
+            sides[side] = f"{side}: {result.reason}" if isinstance(result, Failure) else result
     return sides
-
-
-def stop(pool: ProcessPoolExecutor) -> None:
-    for process in list((pool._processes or {}).values()):
-        process.kill()
-    pool.shutdown(wait=True, cancel_futures=True)
 
 
 Key = tuple[str, str, str]
 
 
-def _simulated(
-    subject: Subject, plain: Subject, jobs: list[tuple[str, Prepared]]
-) -> dict[Key, Simulated]:
+def _simulated(subject: Subject, jobs: list[tuple[str, Prepared]]) -> dict[Key, Simulated]:
     """Every job's result by (side, case, SoC); two processes share the work."""
     results: dict[Key, Simulated] = {}
-    pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    try:
-        futures = [(side, one, pool.submit(simulate, plain, one)) for side, one in jobs]
-        for side, one, future in futures:
-            try:
-                result = future.result(plain.options.timeout_s)
-            except TimeoutError:
-                reason = f"no answer in {plain.options.timeout_s:g} s"
-                result = Simulated(one.case.name, one.soc, False, reason)
-            except BrokenProcessPool:
-                result = Simulated(one.case.name, one.soc, False, "the simulator's process died")
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
-                result = Simulated(one.case.name, one.soc, False, reason)
+    with Children(2) as children:
+        started = [
+            (side, one, children.submit(simulate, subject.for_child(), one)) for side, one in jobs
+        ]
+        for side, one, future in started:
+            result = children.result(future, subject.options.timeout_s)
+            if isinstance(result, Failure):
+                result = Simulated(one.case.name, one.soc, False, result.reason)
             results[side, one.case.name, one.soc] = result
             subject.progress(NAME, len(results), len(jobs))
-    finally:
-        stop(pool)
     return results
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ascendport.checkout.tree import Checkout
 from ascendport.ports.manifest import Port, Variant
@@ -54,3 +54,7 @@ class Subject:
     options: Options = field(default_factory=Options)
     progress: Callable[[str, int, int], None] = _silent
     """Called with (what, done, total)."""
+
+    def for_child(self) -> Subject:
+        """The same without its progress callback, which cannot travel to another process."""
+        return replace(self, progress=_silent)
