@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,10 @@ import pytest
 from ascendport.checkout.cache import Cache
 from ascendport.checkout.pins import releases
 from ascendport.checkout.pipconfig import Settings, settings
+
+# Tests import code of the pristine trees, also in children: no byte code may land in there.
+sys.dont_write_bytecode = True
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 RELEASES = releases()
 

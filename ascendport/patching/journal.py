@@ -339,8 +339,8 @@ def _locked(checkout: Checkout, timeout_s: float) -> Iterator[None]:
         raise UserError("the tool's state directory is a symbolic link", where=folder)
     lock = FileLock(folder / LOCK, timeout=timeout_s)
     while True:
-        folder.mkdir(exist_ok=True)
         try:
+            folder.mkdir(exist_ok=True)
             lock.acquire()
         except Timeout as error:
             raise UserError(
@@ -350,6 +350,12 @@ def _locked(checkout: Checkout, timeout_s: float) -> Iterator[None]:
             ) from error
         except FileNotFoundError:
             continue  # the run that was in front removed the directory when it ended
+        except FileExistsError:
+            # mkdir, ours or the lock's, says so too where that run removed the directory
+            # between its two looks at it.
+            if folder.exists() and not folder.is_dir():
+                raise
+            continue
         if _holds(lock.lock_file, getattr(lock._context, "lock_file_fd", None)):
             break
         lock.release()

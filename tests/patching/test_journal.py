@@ -452,3 +452,32 @@ def test_every_write_is_on_the_disk_before_it_counts(
     for at in replaced:
         assert events[at - 1] == "sync file"
         assert events[at + 1] == "sync folder"
+
+
+def test_a_state_directory_that_goes_between_two_looks_is_made_again(
+    checkout: Checkout, scale: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Path.mkdir
+    refused: list[Path] = []
+
+    def mkdir(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if path == checkout.state_dir and not refused:
+            refused.append(path)
+            raise FileExistsError(17, "File exists", str(path))
+        kept(path, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    execute(plan_apply(checkout, [scale]))
+    assert refused
+    assert set(read_state(checkout).ports) == {"scale"}
+
+
+def test_a_file_where_the_state_directory_belongs_is_refused(
+    checkout: Checkout, scale: Port
+) -> None:
+    checkout.state_dir.write_text("mine\n")
+    plan = plan_apply(checkout, [scale])
+    assert [port.port for port in plan.refused] == ["scale"]
+    with pytest.raises(UserError, match="nothing was written"):
+        execute(plan)
+    assert checkout.state_dir.read_text() == "mine\n"

@@ -58,9 +58,20 @@ def test_nan_is_refused_rather_than_written_as_no_json() -> None:
         Sink("-").result({"a": float("nan")}, [])
 
 
-def test_a_table_in_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     Sink().result({}, [Text("x" * 200)])
     assert "x" * 200 in capsys.readouterr().out
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_columns_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    Sink().result({}, [Text("x" * 60)])
+    assert capsys.readouterr().out.startswith("x" * 50 + "\n")
 
 
 def test_terminal_is_asked_of_stderr() -> None:
