@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from ascendport.checkout.cache import Cache
 from ascendport.checkout.pins import releases
@@ -24,6 +25,10 @@ from ascendport.checkout.pipconfig import Settings, settings
 # Tests import code of the pristine trees, also in children: no byte code may land in there.
 sys.dont_write_bytecode = True
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+hypothesis_settings.register_profile("ascendport", deadline=None)
+hypothesis_settings.load_profile("ascendport")
 
 RELEASES = releases()
 
