@@ -20,11 +20,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ascendport.ascend import toolchain
 from ascendport.ascend.diagnostics import Kind, Refusal, Stage, explain, one_line
 from ascendport.ascend.soc import Family, Soc
+from ascendport.orphans import die_with
 
 TIMEOUT_S = 120.0
 _ASSEMBLERS = ("hivmc", "hivmc-a5")
@@ -197,6 +199,7 @@ def _run(
         text=True,
         errors="replace",
         start_new_session=True,
+        preexec_fn=partial(die_with, os.getpid()),
     ) as process:
         try:
             said, _ = process.communicate(timeout=timeout_s)

@@ -84,7 +84,7 @@ def measure(subject: Subject, kind: str, name: str) -> Row:
         timers: dict[str, Callable[[], float]] = {}
         for side, tree in (("before", trees.before), ("after", trees.after)):
             with loaded(tree, subject.variant.targets[0].file, device) as module:
-                entry = getattr(module, subject.variant.entry)
+                entry = getattr(module, subject.entry(case))
                 tensors = {key: _to_device(tensor, kind) for key, tensor in inputs.tensors.items()}
                 launch = _launch(code, entry, tensors, inputs, subject.variant.name)
                 launch()

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from ascendport.ascend import soc as socs
 from ascendport.ascend import toolchain
 from ascendport.bench.rows import Row, Source, latency_not_run
 from ascendport.checks.simulate import prepared_sides
-from ascendport.checks.simulated import CannotRunError, Prepared, ready
+from ascendport.checks.simulated import (
+    CannotRunError,
+    LaunchFailedError,
+    Prepared,
+    Ready,
+    arena_for,
+    each_launch,
+)
 from ascendport.checks.subject import Subject
-from ascendport.harness.buffers import Arena
+from ascendport.harness.case import Array
 from ascendport.harness.children import Children, Failure
 from ascendport.harness.inputs import draw
 from ascendport.harness.portcode import load_port
-from ascendport.timing import time_launch
+from ascendport.timing import Modelled, time_launch
 
 
 @dataclass(frozen=True)
@@ -99,15 +108,46 @@ def model(subject: Subject, prepared: Prepared) -> Latency:
         return Latency(problem=prepared.problem)
     code = load_port(subject.port)
     workload = draw(code, prepared.case, subject.variant.name, subject.options.seed)
-    with Arena.anonymous(workload) as arena:
+    part = socs.soc(prepared.soc)
+    with arena_for(prepared, workload) as arena:
         try:
-            modelled = [
-                time_launch(launch.simulator, launch.arguments, launch.grid, socs.soc(prepared.soc))
-                for launch in ready(prepared, arena.arrays())
-            ]
-        except CannotRunError as error:
+            launches = each_launch(
+                subject, prepared, workload, arena, lambda one: _latency(one, part)
+            )
+        except (CannotRunError, LaunchFailedError) as error:
             return Latency(problem=str(error))
-    if not modelled:
+    if not launches:
         return Latency(problem="the case launches nothing")
-    longest = max(modelled, key=lambda one: one.us)
-    return Latency(sum(one.us for one in modelled), longest.bound, longest.error)
+    longest = max(launches, key=lambda one: one.us)
+    return Latency(sum(one.us for one in launches), longest.bound, longest.error)
+
+
+def _latency(one: Ready, part: socs.Soc) -> Latency:
+    """One launch's. The launches after it find what it wrote."""
+    modelled = timed(one, part)
+    return Latency(modelled.us, modelled.bound, modelled.error)
+
+
+def timed(one: Ready, part: socs.Soc) -> Modelled:
+    """The time of one launch, which is then run where others follow it.
+
+    Timing runs only some of the programs: in tensors of its own where others follow.
+    """
+    if one.last:
+        return time_launch(one.simulator, one.arguments, one.grid, part)
+    copies = [_twin(a) if isinstance(a, np.ndarray) else a for a in one.arguments]
+    modelled = time_launch(one.simulator, copies, one.grid, part)
+    one.simulator.run(one.arguments, one.grid, past_locks=True)
+    return modelled
+
+
+def _twin(array: Array) -> Array:
+    """A copy with the same strides: kernels are told them."""
+    if array.size == 0 or array.flags.c_contiguous:
+        return array.copy()
+    steps = zip(array.shape, array.strides, strict=True)
+    extent = sum((size - 1) * stride for size, stride in steps) // array.itemsize + 1
+    memory = np.empty(extent, array.dtype)
+    twin: Array = np.lib.stride_tricks.as_strided(memory, array.shape, array.strides)
+    twin[...] = array
+    return twin

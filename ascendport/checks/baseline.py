@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
@@ -11,7 +12,7 @@ from ascendport.errors import UserError
 from ascendport.harness.case import Workload
 from ascendport.harness.compare import compare_all
 from ascendport.harness.executor import Rules
-from ascendport.harness.extraction import CannotExtractError, extract
+from ascendport.harness.extraction import CannotExtractError, Read, extract
 from ascendport.harness.inputs import draw, expected
 from ascendport.harness.interpret import Code, Pool, Result, Run, missing_modules
 from ascendport.harness.portcode import PortCode, load_port
@@ -23,7 +24,7 @@ SUMMARY = "every case equals vllm-core's own kernel of the same release"
 
 def run(subject: Subject) -> CheckResult:
     """Runs vllm-core's kernel and the ported one on the same inputs and compares their outputs."""
-    baseline = subject.port.manifest.baseline
+    baseline = subject.baseline
     if baseline is None:
         return CheckResult.not_run(NAME, "the port's manifest names no baseline")
     missing = missing_modules()
@@ -35,19 +36,21 @@ def run(subject: Subject) -> CheckResult:
     if code.interpreter:
         return CheckResult.not_run(NAME, code.interpreter)
     try:
-        files, origin = core_files(subject)
+        files, origin = core_files(subject, code)
     except (UserError, CannotExtractError) as error:
         return CheckResult.not_run(NAME, f"no vllm to compare with: {error}")
     with workspace(subject.checkout.root, subject.before, subject.after) as places:
         root = places.scratch / "core"
         write_tree(root, files)
-        core = Code(Tree(root), baseline.file, baseline.symbol)
-        after = Code(places.after, subject.variant.targets[0].file, subject.variant.entry)
-        results = _compare(subject, code, places.scratch, {"core": core, "after": after}, origin)
+        sides = {
+            "core": Code(Tree(root), baseline.file, baseline.symbol),
+            "after": Code(places.after, subject.variant.targets[0].file, subject.variant.entry),
+        }
+        results = _compare(subject, code, places.scratch, sides, origin)
     return CheckResult.of(NAME, tuple(results))
 
 
-def core_files(subject: Subject) -> tuple[dict[str, bytes], str]:
+def core_files(subject: Subject, code: PortCode) -> tuple[dict[str, bytes], str]:
     """The extracted baseline of the vllm that the checkout pins, and where that vllm came from.
 
     Raises:
@@ -56,12 +59,24 @@ def core_files(subject: Subject) -> tuple[dict[str, bytes], str]:
     """
     from ascendport.checkout.vllm import open_source, pinned_version
 
-    baseline = subject.port.manifest.baseline
+    baseline = subject.baseline
     assert baseline is not None
+    cases = code.of(subject.variant.name, subject.options.cases)
+    entries = dict.fromkeys(case.entry for case in cases if case.entry)
     version = pinned_version(subject.checkout)
     source = open_source(version, subject.progress)
-    files = extract(source.read, baseline.file, baseline.symbol)
+    # A case may call a name that only vllm_ascend has: it is then not run, and says so.
+    symbols = [entry for entry in entries if _has(source.read, baseline.file, entry)]
+    files = extract(source.read, baseline.file, baseline.symbol, *symbols)
     return files, f"vllm {version} ({source.origin})"
+
+
+def _has(read: Read, file: str, symbol: str) -> bool:
+    try:
+        extract(read, file, symbol)
+    except CannotExtractError:
+        return False
+    return True
 
 
 def _compare(
@@ -94,6 +109,7 @@ def _compare(
             for side, source in sides.items():
                 rules = Rules(npu=side == "after")
                 key = f"{case.name} {side}"
+                source = replace(source, entry=case.entry or source.entry)
                 yield Run(key, source, case, workload, answers, variant, rules=rules)
 
     cases_file = subject.port.folder / subject.port.manifest.cases

@@ -15,7 +15,7 @@ from ascendport.ascend.program import read
 from ascendport.checks.subject import Subject
 from ascendport.harness.case import Case
 from ascendport.harness.inputs import draw
-from ascendport.harness.launches import Launch, record
+from ascendport.harness.launches import Launch, Recording, record
 from ascendport.harness.loading import Device, UnavailableError
 from ascendport.harness.portcode import load_port
 from ascendport.harness.workspace import Tree, workspace
@@ -86,6 +86,8 @@ class Launched:
     part: socs.Soc
     launches: tuple[Launch, ...]
     failure: str = ""
+    torch: bool = False
+    """As `launches.Recording` has it."""
 
 
 def launched(
@@ -102,13 +104,13 @@ def launched(
     for case, parts in wanted:
         inputs = draw(code, case, variant.name, subject.options.seed)
         for part in parts:
-            launches: list[Launch] = []
+            recorded = Recording((), torch=False)
             failure = ""
             try:
-                launches = record(
+                recorded = record(
                     tree,
                     variant.targets[0].file,
-                    variant.entry,
+                    subject.entry(case),
                     code,
                     case,
                     variant.name,
@@ -119,7 +121,7 @@ def launched(
                 raise
             except (Exception, SystemExit) as error:  # whatever the tree's launcher raises
                 failure = f"the launch failed: {type(error).__name__}: {error}"
-            found.append(Launched(case, part, tuple(launches), failure))
+            found.append(Launched(case, part, recorded.launches, failure, recorded.torch))
     return found
 
 

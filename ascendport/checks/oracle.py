@@ -15,7 +15,7 @@ from ascendport.harness.inputs import draw, expected, same_inputs
 from ascendport.harness.interpret import Code, Pool, Result, Run, missing_modules
 from ascendport.harness.loading import Device
 from ascendport.harness.portcode import PortCode, load_port
-from ascendport.harness.workspace import workspace
+from ascendport.harness.workspace import Tree, workspace
 
 NAME = "oracle"
 SUMMARY = "every case equals an independent reference and touches nothing else"
@@ -69,14 +69,11 @@ def run(subject: Subject) -> CheckResult:
 
     with workspace(subject.checkout.root, subject.before, subject.after) as places:
         target = subject.variant.targets[0]
-        sides = {
-            "before": Code(places.before, target.file, subject.variant.entry),
-            "after": Code(places.after, target.file, subject.variant.entry),
-        }
+        sides = {"before": places.before, "after": places.after}
         with Pool(
             _cases_file(subject), places.scratch, timeout_s=subject.options.timeout_s
         ) as pool:
-            for result in pool.run(_runs(subject, code, records, sides)):
+            for result in pool.run(_runs(subject, code, records, sides, target.file)):
                 name, _, which = result.key.rpartition(" ")
                 record = records[name]
                 record.results[which] = result
@@ -101,7 +98,11 @@ def _cases_file(subject: Subject) -> Path:
 
 
 def _runs(
-    subject: Subject, code: PortCode, records: dict[str, _Record], sides: dict[str, Code]
+    subject: Subject,
+    code: PortCode,
+    records: dict[str, _Record],
+    trees: dict[str, Tree],
+    file: str,
 ) -> Iterator[Run]:
     variant, seed = subject.variant.name, subject.options.seed
     for record in records.values():
@@ -113,6 +114,7 @@ def _runs(
             record.broken = f"the port's own case: {type(error).__name__}: {error}"
             continue
         workload, answers = first
+        sides = {side: Code(tree, file, subject.entry(case)) for side, tree in trees.items()}
         for side in ("before", "after"):
             yield Run(f"{case.name} {side}", sides[side], case, workload, answers, variant, FIRST)
         if second is not None:

@@ -1,15 +1,18 @@
 """A port's cases on the simulator, in two kinds of child process.
 
 The first runs the tree's own code, to see what it launches, and compiles that. The second runs
-the compiled programs and judges: it never loads anything of the tree.
+the compiled programs and judges. It never loads anything of the tree: where the launch code works
+with tensors itself (it makes some, or hands back results), that code runs again in a fork, with
+each launch done by the simulator on the memory of the tensors that it is handed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from ascendport.ascend import soc as socs
 from ascendport.ascend.diagnostics import Refusal
@@ -17,14 +20,18 @@ from ascendport.checks.compiled import launched, programs_of
 from ascendport.checks.subject import Subject
 from ascendport.harness.buffers import Arena
 from ascendport.harness.case import Array, Case, Workload
+from ascendport.harness.children import Failure
 from ascendport.harness.compare import compare_all
+from ascendport.harness.forked import in_fork
 from ascendport.harness.inputs import draw, expected
-from ascendport.harness.launches import Launch
-from ascendport.harness.loading import UnavailableError
+from ascendport.harness.launches import Launch, step
+from ascendport.harness.loading import Device, UnavailableError
 from ascendport.harness.portcode import load_port
 from ascendport.harness.workspace import workspace
 from ascendport.simulator import Simulator, UnsupportedError
 from ascendport.simulator.launch import Argument
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,17 @@ class Prepared:
     """One case on one SoC: its launches, without their functions, and their programs' texts.
 
     ``problem``: why it cannot run; ``verdict``: that is the port's fault, not the toolchain's.
+    ``torch``: the launches are not all that the launch code does (`launches.Recording`).
     """
 
+    side: str
     case: Case
     soc: str
     launches: tuple[Launch, ...] = ()
     programs: tuple[str, ...] = ()
     problem: str = ""
     verdict: bool = True
+    torch: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,12 +89,14 @@ def prepare(
             problem = one.failure or (refused[0].reason if refused else "")
             prepared.append(
                 Prepared(
+                    side,
                     one.case,
                     one.part.name,
                     tuple(replace(launch, function=None) for launch in one.launches),
                     tuple(r.text for r in results if not isinstance(r, Refusal)),
                     problem,
                     bool(one.failure) or any(refusal.is_verdict for refusal in refused),
+                    one.torch,
                 )
             )
     return prepared
@@ -97,40 +109,161 @@ def _simulator(text: str) -> Simulator:
 
 @dataclass(frozen=True)
 class Ready:
-    """One launch that can be run: its program, arguments in order, their names, and the grid."""
+    """One launch that can be run: its program, arguments in order, their names, and the grid.
+
+    ``last``: no launch of the case follows.
+    """
 
     simulator: Simulator
     arguments: list[Argument]
     names: list[str]
     grid: tuple[int, ...]
+    last: bool
 
 
 class CannotRunError(Exception):
     """Why a launch cannot be simulated here; not the kernel's fault."""
 
 
-def ready(prepared: Prepared, arrays: Mapping[str, Array]) -> Iterator[Ready]:
-    """The launches of a case on these tensors, in order.
+class LaunchFailedError(Exception):
+    """The tree's launch code failed, or did something else than when it was recorded."""
+
+
+def each_launch(
+    subject: Subject,
+    prepared: Prepared,
+    workload: Workload,
+    arena: Arena,
+    work: Callable[[Ready], T],
+) -> list[T]:
+    """What ``work`` makes of each launch of a case, in order, on the tensors of ``arena``.
+
+    ``arena`` is `arena_for` this case. What ``work`` gives travels by pickle.
 
     Raises:
-        CannotRunError: the simulator lacks something, or a tensor's contents are not known.
+        CannotRunError: the simulator lacks something.
+        LaunchFailedError: as it says.
     """
-    for launch, text in zip(prepared.launches, prepared.programs, strict=True):
-        names = [key for key in launch.signature if key not in launch.constants]
-        for key in names:
-            if key in launch.tensors and not launch.tensors[key].tensor:
-                reason = f"the launcher made {key} itself: its contents are not known here"
-                raise CannotRunError(reason)
+    try:
+        simulators = [_simulator(text) for text in prepared.programs]
+        if not prepared.torch:
+            arrays = arena.arrays()
+            return [
+                work(_ready(prepared, number, simulator, _views(arrays, prepared.launches[number])))
+                for number, simulator in enumerate(simulators)
+            ]
+    except UnsupportedError as error:
+        raise CannotRunError(str(error)) from error
+    # Done once here, not in every fork.
+    _torch_for_forks()
+    for simulator in simulators:
+        _ = simulator.native
+    results = in_fork(lambda: _stepped(subject, prepared, workload, arena, work))
+    if isinstance(results, Failure):
+        raise LaunchFailedError(f"the launch failed: {results.reason}")
+    if isinstance(results, str):
+        raise CannotRunError(results)
+    return results
+
+
+def _torch_for_forks() -> None:
+    import torch
+    import triton.language  # noqa: F401
+
+    torch.set_num_threads(1)  # a fork would wait for threads that it does not have
+
+
+def arena_for(prepared: Prepared, workload: Workload) -> Arena:
+    """Memory for the tensors of a case."""
+    return Arena.anonymous(workload, shared=prepared.torch)
+
+
+def _stepped(
+    subject: Subject,
+    prepared: Prepared,
+    workload: Workload,
+    arena: Arena,
+    work: Callable[[Ready], T],
+) -> list[T] | str:
+    """The fork's part of `each_launch`; text is the reason of a CannotRunError."""
+    results: list[T] = []
+    recorded = prepared.launches
+    said = ""
+
+    def on_launch(launch: Launch, arrays: Mapping[str, Array]) -> None:
+        nonlocal said
+        number = len(results)
+        if said:
+            return
+        if number >= len(recorded) or launch.program_key() != recorded[number].program_key():
+            raise LaunchFailedError("another kernel is launched when results are there")
+        simulator = _simulator(prepared.programs[number])
+        now = replace(prepared, launches=(*recorded[:number], launch, *recorded[number + 1 :]))
         try:
-            simulator = _simulator(text)
+            results.append(work(_ready(now, number, simulator, arrays)))
         except UnsupportedError as error:
-            raise CannotRunError(str(error)) from error
-        yield Ready(
-            simulator,
-            [_argument(arrays, launch, key) for key in names],
-            [launch.tensors[key].tensor if key in launch.tensors else key for key in names],
-            launch.grid,
+            said = str(error)
+
+    part = socs.soc(prepared.soc)
+    variant = subject.variant
+    with workspace(subject.checkout.root, subject.before, subject.after) as trees:
+        step(
+            trees.before if prepared.side == "before" else trees.after,
+            variant.targets[0].file,
+            subject.entry(prepared.case),
+            load_port(subject.port),
+            variant.name,
+            Device(part.vector_cores, part.ub_bytes),
+            workload,
+            arena,
+            on_launch,
         )
+    if not said and len(results) < len(recorded):
+        raise LaunchFailedError("fewer kernels are launched when results are there")
+    return said or results
+
+
+def _ready(
+    prepared: Prepared, number: int, simulator: Simulator, arrays: Mapping[str, Array]
+) -> Ready:
+    """A launch on ``arrays``, which are by parameter."""
+    launch = prepared.launches[number]
+    keys = [key for key in launch.signature if key not in launch.constants]
+    return Ready(
+        simulator,
+        [arrays[key] if key in launch.tensors else _number(launch, key) for key in keys],
+        [launch.tensors[key].tensor if _named(launch, key) else key for key in keys],
+        launch.grid,
+        number == len(prepared.launches) - 1,
+    )
+
+
+def _named(launch: Launch, key: str) -> bool:
+    return key in launch.tensors and bool(launch.tensors[key].tensor)
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What one launch showed."""
+
+    findings: tuple[str, ...]
+    kinds: tuple[str, ...]
+    stopped: str
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+
+def _run(one: Ready) -> _Ran:
+    result = one.simulator.run(one.arguments, one.grid, names=one.names)
+    return _Ran(
+        tuple(_short(str(finding)) for finding in result.findings),
+        tuple(str(finding.kind) for finding in result.findings),
+        result.stopped,
+        result.counters.bytes_read,
+        result.counters.bytes_written,
+        result.seconds,
+    )
 
 
 def simulate(subject: Subject, prepared: Prepared) -> Simulated:
@@ -142,40 +275,40 @@ def simulate(subject: Subject, prepared: Prepared) -> Simulated:
     variant = subject.variant.name
     workload = draw(code, prepared.case, variant, subject.options.seed)
     answers = expected(code, workload, variant)
-    problems: list[str] = []
-    results = []
-    with Arena.anonymous(workload) as arena:
+    with arena_for(prepared, workload) as arena:
         try:
-            for launch in ready(prepared, arena.arrays()):
-                result = launch.simulator.run(launch.arguments, launch.grid, names=launch.names)
-                results.append(result)
-                problems += [_short(str(finding)) for finding in result.findings[:1]]
-                problems += [result.stopped] if result.stopped else []
+            results = each_launch(subject, prepared, workload, arena, _run)
         except CannotRunError as error:
             return Simulated(name, soc, False, str(error), verdict=False)
-        differences = _differences(arena, workload, answers)
-    problems += differences
+        except LaunchFailedError as error:
+            return Simulated(name, soc, False, str(error))
+        wrong = differences(arena, workload, answers)
+    problems = [
+        said for one in results for said in (*one.findings[:1], one.stopped) if said
+    ] + wrong
     return Simulated(
         name,
         soc,
         True,
         "; ".join(problems),
-        findings=sum(len(result.findings) for result in results),
-        kinds=tuple(sorted({str(f.kind) for result in results for f in result.findings})),
-        wrong=bool(differences),
-        bytes_read=sum(result.counters.bytes_read for result in results),
-        bytes_written=sum(result.counters.bytes_written for result in results),
-        seconds=round(sum(result.seconds for result in results), 3),
+        findings=sum(len(one.findings) for one in results),
+        kinds=tuple(sorted({kind for one in results for kind in one.kinds})),
+        wrong=bool(wrong),
+        bytes_read=sum(one.bytes_read for one in results),
+        bytes_written=sum(one.bytes_written for one in results),
+        seconds=round(sum(one.seconds for one in results), 3),
     )
 
 
-def _argument(arrays: Mapping[str, Array], launch: Launch, key: str) -> Argument:
-    if key in launch.tensors:
-        return _view(arrays, launch, key)
+def _number(launch: Launch, key: str) -> int | float | bool:
     value = launch.scalars[key]
     if not isinstance(value, bool | int | float):
         raise TypeError(f"{key} is {value!r}: not a number")
     return value
+
+
+def _views(arrays: Mapping[str, Array], launch: Launch) -> dict[str, Array]:
+    return {key: _view(arrays, launch, key) for key in launch.tensors}
 
 
 def _view(arrays: Mapping[str, Array], launch: Launch, key: str) -> Array:
@@ -193,7 +326,8 @@ def _view(arrays: Mapping[str, Array], launch: Launch, key: str) -> Array:
     return view
 
 
-def _differences(arena: Arena, workload: Workload, answers: Mapping[str, Array]) -> list[str]:
+def differences(arena: Arena, workload: Workload, answers: Mapping[str, Array]) -> list[str]:
+    """How a case's tensors differ from the reference's ``answers``; empty: they do not."""
     got = {name: arena.read(name) for name in answers}
     poison = {item.name: item.poison for item in arena.layout.placements}
     verdict = compare_all(got, answers, workload.tensors, poison)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ascendport.checkout.tree import Checkout
-from ascendport.ports.manifest import Port, Variant
+from ascendport.harness.case import Case
+from ascendport.ports.manifest import Baseline, Port, Variant
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ class Subject:
     options: Options = field(default_factory=Options)
     progress: Callable[[str, int, int], None] = _silent
     """Called with (what, done, total)."""
+
+    def entry(self, case: Case) -> str:
+        """The name in the variant's first target that a case calls."""
+        return case.entry or self.variant.entry
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """vllm-core's own code for the variant's entry."""
+        return self.variant.baseline or self.port.manifest.baseline
 
     def for_child(self) -> Subject:
         """The same without its progress callback, which cannot travel to another process."""

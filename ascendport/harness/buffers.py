@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ WINDOW = 4096
 
 PAGE = 4096
 """Alignment of each tensor's first element, bytes; torch_npu aligns allocations to 512."""
+
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""MAP_NORESERVE of linux/mman.h, which Python 3.11's mmap does not name: rows that lie gigabytes
+apart take only the memory that is touched."""
 
 LIGHT_BASE = 1 << 40
 """First address of tensors without memory."""
@@ -244,10 +249,14 @@ class Arena:
         return cls(plan, mmap.mmap(file, plan.size), file)
 
     @classmethod
-    def anonymous(cls, workload: Workload) -> Arena:
-        """Memory of this process alone, poisoned, with the inputs in place."""
+    def anonymous(cls, workload: Workload, *, shared: bool = False) -> Arena:
+        """Memory without a file, poisoned, with the inputs in place.
+
+        ``shared``: what a fork writes to it is seen here.
+        """
         plan = layout(workload)
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        sharing = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+        flags = sharing | mmap.MAP_ANONYMOUS | _NO_RESERVE
         arena = cls(plan, mmap.mmap(-1, plan.size, flags=flags))
         arena._fill(workload)
         return arena
@@ -403,6 +412,35 @@ def _light(plan: Layout, base: int) -> tuple[dict[str, Any], Callable[[Any], Ten
 def light_tensors(workload: Workload) -> tuple[dict[str, Any], Callable[[Any], TensorArgument]]:
     """Light tensors without memory, and who tells which one an argument is."""
     return _light(layout(workload), LIGHT_BASE)
+
+
+def array_of(tensor: Any) -> Array:
+    """A torch tensor of the CPU as an array over the same memory; bf16 as ml_dtypes has it."""
+    import torch
+
+    plain = tensor.detach()
+    if plain.dtype == torch.bfloat16:
+        raw: Array = plain.view(torch.int16).numpy()
+        return raw.view(numpy_dtype("bf16"))
+    values: Array = plain.numpy()
+    return values
+
+
+@contextlib.contextmanager
+def uninitialised_is_poison() -> Iterator[None]:
+    """Memory that torch hands out without contents holds NaN, or the largest integer.
+
+    Otherwise a result that no kernel wrote could be right by chance.
+    """
+    import torch
+
+    kept = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(kept, warn_only=warned)
 
 
 def _torch_describer(plan: Layout, base: int) -> Callable[[Any], TensorArgument]:

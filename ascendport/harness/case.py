@@ -84,12 +84,15 @@ class Case:
     the program that it needs are looked at), ``large`` (under the interpreter only when asked
     for).
     ``variants``: the port's variants that the case is for; empty: all.
+    ``entry``: the name in the port's first target that this case calls, where a port serves more
+    than one; empty: the variant's ``entry``. vllm-core's code for it has the same name.
     """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
     variants: tuple[str, ...] = ()
+    entry: str = ""
 
     def applies_to(self, variant: str) -> bool:
         return not self.variants or variant in self.variants

@@ -56,7 +56,7 @@ def run_job(job: Mapping[str, Any]) -> dict[str, Any]:
     from contextlib import ExitStack
 
     from ascendport.harness import repairs
-    from ascendport.harness.buffers import Arena, Layout
+    from ascendport.harness.buffers import Arena, Layout, uninitialised_is_poison
     from ascendport.harness.driver import first_configuration, stub_driver
     from ascendport.harness.executor import Log, Rules, interpreting
     from ascendport.harness.loading import Device, loaded
@@ -72,6 +72,8 @@ def run_job(job: Mapping[str, Any]) -> dict[str, Any]:
             Arena.attach(Path(job["arena"]), Layout.from_json(job["layout"]))
         )
         tensors, _ = arena.light_tensors() if light else arena.torch_tensors()
+        if not light:
+            stack.enter_context(uninitialised_is_poison())
         stack.enter_context(stub_driver(device))
         stack.enter_context(first_configuration(log.notes.append))
         stack.enter_context(interpreting(log, Rules(**job["rules"])))

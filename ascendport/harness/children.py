@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import ParamSpec, TypeVar
+
+from ascendport.orphans import die_with
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +30,12 @@ class Children:
     """
 
     def __init__(self, workers: int) -> None:
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        self._pool = ProcessPoolExecutor(
+            workers,
+            mp_context=get_context("spawn"),
+            initializer=die_with,
+            initargs=(os.getpid(),),
+        )
 
     def __enter__(self) -> Children:
         return self

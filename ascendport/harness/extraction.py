@@ -31,8 +31,8 @@ class _Module:
     keep: set[int] = field(default_factory=set)
 
 
-def extract(read: Read, path: str, symbol: str) -> dict[str, bytes]:
-    """The files of a tree that holds ``symbol`` of ``path`` and everything of vllm it needs.
+def extract(read: Read, path: str, *symbols: str) -> dict[str, bytes]:
+    """The files of a tree that holds ``symbols`` of ``path`` and everything of vllm they need.
 
     Modules with a stand-in are left to the loader.
 
@@ -40,7 +40,9 @@ def extract(read: Read, path: str, symbol: str) -> dict[str, bytes]:
         CannotExtractError: the wheel lacks a file, or a file does not define a name.
     """
     modules: dict[str, _Module] = {}
-    _need(functools.cache(read), path, symbol, modules)
+    cached = functools.cache(read)
+    for symbol in symbols:
+        _need(cached, path, symbol, modules)
     return {module.path: _text(module) for module in modules.values()}
 
 

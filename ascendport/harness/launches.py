@@ -15,8 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ascendport.errors import UserError
-from ascendport.harness.buffers import Arena, light_tensors
-from ascendport.harness.case import Case, Workload
+from ascendport.harness.buffers import (
+    Arena,
+    array_of,
+    light_tensors,
+    uninitialised_is_poison,
+)
+from ascendport.harness.case import Array, Case, Workload
 from ascendport.harness.driver import first_configuration, stub_driver
 from ascendport.harness.inputs import draw
 from ascendport.harness.light import NeedsTorch
@@ -146,12 +151,34 @@ def _without(mapping: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name not in names}
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What launch code launched, in order.
+
+    ``torch``: it works with tensors itself, not only with their shapes, so that the launches are
+    not all that it does.
+    """
+
+    launches: tuple[Launch, ...]
+    torch: bool
+
+
+OnLaunch = Callable[[Launch, Mapping[str, Array]], None]
+"""Called at each launch with its tensors, by parameter, as arrays over their memory."""
+
+
 class _Recorder:
     """Stands where `JITFunction.run` stands."""
 
-    def __init__(self, tree: Tree, describe: Callable[[Any], TensorArgument]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        describe: Callable[[Any], TensorArgument],
+        on_launch: OnLaunch | None = None,
+    ) -> None:
         self.tree = tree
         self.describe = describe
+        self.on_launch = on_launch
         self.launches: list[Launch] = []
         self._note = ""
 
@@ -222,6 +249,9 @@ class _Recorder:
             )
         )
         self._note = ""
+        if self.on_launch is not None:
+            arrays = {name: array_of(bound[name]) for name in tensors}
+            self.on_launch(self.launches[-1], arrays)
         return None
 
 
@@ -252,7 +282,7 @@ def record(
     device: Device | None = None,
     seed: int = 0,
     workload: Workload | None = None,
-) -> list[Launch]:
+) -> Recording:
     """What the port's launch code would launch for ``case``, in order.
 
     ``file`` (checkout-relative) of ``tree`` is imported and its ``entry`` launched. Tensors are
@@ -266,10 +296,38 @@ def record(
     device = Device() if device is None else device
     if workload is None:
         workload = draw(port, case, variant, seed)
+    tensors, describe = light_tensors(workload)
+    recorder = _Recorder(tree, describe)
     try:
-        return _record(tree, file, entry, port, variant, device, workload, light=True)
+        _drive(recorder, file, entry, port, variant, device, tensors, workload, light=True)
+        return Recording(tuple(recorder.launches), torch=False)
     except NeedsTorch:
-        return _record(tree, file, entry, port, variant, device, workload, light=False)
+        with Arena.anonymous(workload) as arena:
+            return step(tree, file, entry, port, variant, device, workload, arena)
+
+
+def step(
+    tree: Tree,
+    file: str,
+    entry: str,
+    port: PortCode,
+    variant: str,
+    device: Device,
+    workload: Workload,
+    arena: Arena,
+    on_launch: OnLaunch | None = None,
+) -> Recording:
+    """Drives the launch code with torch tensors over ``arena``; ``on_launch`` may run each launch.
+
+    Tensors that the launch code makes itself hold poison until somebody writes to them.
+    Raises as `record`.
+    """
+    _refuse_interpreter()
+    tensors, describe = arena.torch_tensors()
+    recorder = _Recorder(tree, describe, on_launch)
+    with uninitialised_is_poison():
+        _drive(recorder, file, entry, port, variant, device, tensors, workload, light=False)
+    return Recording(tuple(recorder.launches), torch=True)
 
 
 def _refuse_interpreter() -> None:
@@ -285,27 +343,21 @@ def _refuse_interpreter() -> None:
         )
 
 
-def _record(
-    tree: Tree,
+def _drive(
+    recorder: _Recorder,
     file: str,
     entry: str,
     port: PortCode,
     variant: str,
     device: Device,
+    tensors: Mapping[str, Any],
     workload: Workload,
     *,
     light: bool,
-) -> list[Launch]:
+) -> None:
     with ExitStack() as stack:
-        if light:
-            tensors, describe = light_tensors(workload)
-        else:
-            arena = stack.enter_context(Arena.anonymous(workload))
-            tensors, describe = arena.torch_tensors()
-        recorder = _Recorder(tree, describe)
         stack.enter_context(stub_driver(device))
         stack.enter_context(first_configuration(recorder.note))
         stack.enter_context(_recording(recorder))
-        module = stack.enter_context(loaded(tree, file, device, light=light))
+        module = stack.enter_context(loaded(recorder.tree, file, device, light=light))
         port.launch(getattr(module, entry), tensors, dict(workload.scalars), variant)
-        return recorder.launches

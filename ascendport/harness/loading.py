@@ -98,6 +98,7 @@ def _outputs(module: ModuleType) -> None:
         logprobs: Any
         selected_token_ranks: Any
         cu_num_generated_tokens: Any = None
+        cu_num_generated_tokens_tensor: Any = None
 
     module.LogprobsTensors = LogprobsTensors  # type: ignore[attr-defined]
 

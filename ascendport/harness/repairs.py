@@ -10,9 +10,12 @@
 * ``tl.minimum``, ``tl.maximum``, ``tl.min`` and ``tl.max`` take NaN for the result when one operand
   is NaN; unless asked to propagate it they give the other operand. triton-ascend's own ``tl.max``
   and ``tl.argmax`` are not recognised there and go element by element, a thousand times slower.
+  So does ``tl.reduce`` with a function of the kernel's own; here it takes whole slices.
 * ``tl.histogram`` counts the value that is one past the last bin.
 * A scalar as a bound of ``range`` is an array of one element, which recent NumPy refuses to turn
   into an int.
+* ``tl.get_element`` and ``tl.insert_slice`` are missing. Here an index outside the tensor is an
+  error: the NPU would read or write whatever lies there.
 """
 
 from __future__ import annotations
@@ -53,6 +56,11 @@ def undefined(dtype: np.dtype[Any], is_bf16: bool = False) -> Any:
     if is_bf16:
         return np.array(0x7FC1, dtype)[()]
     return np.array(UNDEFINED_INT, np.uint64).astype(dtype)[()]
+
+
+def slices(data: Array, axis: int) -> list[Array]:
+    """The parts of ``data`` along ``axis``, which they lack."""
+    return list(np.moveaxis(data, axis, 0))
 
 
 def widen(data: Array) -> Array:
@@ -185,8 +193,21 @@ def apply() -> None:
 
     base.to_tensor = to_tensor
 
+    _elements(builder, handle, interpreter)
+
     reduction: Any = interpreter.ReduceOps
     plain_apply = reduction.apply_impl
+
+    def fold(self: Any, operand: Any) -> Any:
+        """A kernel's own combine function, on whole slices: elementwise, so lanes are apart."""
+        data = operand.handle.data
+        first, *others = (self.to_tensor(part, operand.dtype) for part in slices(data, self.axis))
+        for other in others:
+            first = self.combine_fn.fn(first, other)
+        result = first.handle.data
+        if self.keep_dims:
+            result = np.expand_dims(result, self.axis)
+        return self.to_tensor(result, operand.dtype)
 
     def apply_impl(self: Any, inputs: Any) -> Any:
         combine = getattr(self.combine_fn, "fn", None)
@@ -200,8 +221,57 @@ def apply() -> None:
             if is_bf16(operand.handle):
                 result = narrow(result)
             return self.to_tensor(result, operand.dtype)
+        if not own and combine is not None and len(inputs) == 1 and self.axis is not None:
+            return fold(self, inputs[0])
         if name in _INDEX_REDUCTIONS:
             self.combine_fn = getattr(tl.standard, _INDEX_REDUCTIONS[name])
         return plain_apply(self, inputs)
 
     reduction.apply_impl = apply_impl
+
+
+def _elements(builder: Any, handle: Any, interpreter: Any) -> None:
+    """`tl.get_element` and `tl.insert_slice`, which only triton-ascend has."""
+    try:
+        from triton.triton_patch.language import semantic
+    except ImportError:
+        return
+
+    def place(data: Array, offsets: Any, sizes: Any, strides: Any) -> tuple[slice, ...]:
+        where = []
+        for extent, offset, size, stride in zip(data.shape, offsets, sizes, strides, strict=True):
+            first = int(offset.data.item())
+            last = first + (size - 1) * stride
+            if first < 0 or last >= extent:
+                raise IndexError(f"element {first} … {last} of a tensor of {extent}")
+            where.append(slice(first, last + 1, max(1, stride)))
+        return tuple(where)
+
+    def create_extract_scalar(self: Any, source: Any, indices: Any) -> Any:
+        ones = [1] * len(indices)
+        data = source.data[place(source.data, indices, ones, ones)].reshape(1)
+        return handle(data.copy(), source.dtype.scalar)
+
+    def create_insert_slice(
+        self: Any, full: Any, part: Any, offsets: Any, sizes: Any, strides: Any
+    ) -> Any:
+        data = full.data.copy()
+        data[place(data, offsets, sizes, strides)] = part.data
+        return handle(data, full.dtype.scalar)
+
+    builder.create_extract_scalar = create_extract_scalar
+    builder.create_insert_slice = create_insert_slice
+
+    # The counter of a `tl.range` loop is a plain int there, without a handle.
+    plain_get, plain_insert = semantic.get_element, semantic.insert_slice
+
+    def traced(indices: Any) -> list[Any]:
+        return [interpreter._implicit_cvt(i) if isinstance(i, int) else i for i in indices]
+
+    def get_element(source: Any, indices: Any, builder: Any) -> Any:
+        return plain_get(source, traced(indices), builder)
+
+    def insert_slice(full: Any, part: Any, offsets: Any, *rest: Any) -> Any:
+        return plain_insert(full, part, traced(offsets), *rest)
+
+    semantic.get_element, semantic.insert_slice = get_element, insert_slice

@@ -58,6 +58,8 @@ class Target(_Model):
     replaced symbol, in the order of ``source``."""
     digests: dict[str, dict[Digest, tuple[Release, ...]]] = {}
     """For each replaced symbol: digest of a known original → releases it was seen in."""
+    superseded: dict[str, dict[Digest, tuple[Release, ...]]] = {}
+    """Digests of texts with which upstream has taken the change itself, or a better one."""
 
     @model_validator(mode="after")
     def _complete(self) -> Target:
@@ -67,6 +69,7 @@ class Target(_Model):
         if missing:
             raise ValueError(f"{self.file}: no digests for {', '.join(missing)}")
         stray = [symbol for symbol in self.digests if symbol not in self.replace]
+        stray += [symbol for symbol in self.superseded if symbol not in self.replace]
         if stray:
             raise ValueError(f"{self.file}: digests for {', '.join(stray)}, which 'replace' lacks")
         return self
@@ -79,6 +82,14 @@ class NewFile(_Model):
     source: RelativePath
 
 
+class Baseline(_Model):
+    """vllm-core's own code for the same job, in the vllm that a release pins."""
+
+    file: RelativePath
+    """Path inside the vllm wheel, e.g. ``vllm/v1/worker/gpu/sample/penalties.py``."""
+    symbol: str
+
+
 class Variant(_Model):
     """One form of the port: all of its targets are installed together, or none."""
 
@@ -87,6 +98,11 @@ class Variant(_Model):
     new_files: tuple[NewFile, ...] = ()
     entry: str = ""
     """Kernel ports: the name (a symbol of the first target) that vllm calls."""
+    baseline: Baseline | None = None
+    """In place of the manifest's, where vllm-core's own code has another place or name."""
+    needs: dict[RelativePath, tuple[str, ...]] = {}
+    """File → symbols that it must have and keeps: they tell variants apart whose replaced symbols
+    look alike, where the difference lies in the code around them."""
 
     def releases(self) -> tuple[str, ...]:
         """Releases in which every replaced symbol was seen with a known digest, in order."""
@@ -99,14 +115,6 @@ class Variant(_Model):
         first = next(iter(self.targets[0].digests.values()), {})
         ordered = [release for releases in first.values() for release in releases]
         return tuple(release for release in ordered if release in common)
-
-
-class Baseline(_Model):
-    """vllm-core's own code for the same job, in the vllm that a release pins."""
-
-    file: RelativePath
-    """Path inside the vllm wheel, e.g. ``vllm/v1/worker/gpu/sample/penalties.py``."""
-    symbol: str
 
 
 class Manifest(_Model):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from ascendport.ascend import bishengir
 from ascendport.ascend.bishengir import CompileRequest, Program, compile_many, compile_program
 from ascendport.ascend.diagnostics import Kind, Refusal, Stage
 from ascendport.ascend.soc import soc
+from tests.processes import ends
 
 A2 = soc("A2")
 FakeCompiler = Callable[[str], Path]
@@ -107,15 +110,6 @@ def test_verdicts(fake: FakeCompiler, body: str, kind: Kind, says: str) -> None:
     assert says in refused.reason
 
 
-def _alive(pid: int) -> bool:
-    """Running, and not a corpse that nobody has collected."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
 def test_timeout_kills_the_whole_group(fake: FakeCompiler, tmp_path: Path) -> None:
     note = tmp_path / "child"
     refused = _compile(fake(f"sleep 300 & echo $! > {note}; wait"), timeout_s=0.5)
@@ -123,11 +117,36 @@ def test_timeout_kills_the_whole_group(fake: FakeCompiler, tmp_path: Path) -> No
     assert refused.kind is Kind.TIMEOUT
     assert "0.5 s" in refused.reason
     child = int(note.read_text())
-    for _ in range(100):
-        if not _alive(child):
-            break
-        time.sleep(0.05)
-    assert not _alive(child)
+    assert ends(child)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_the_compiler_ends_with_a_caller_that_is_killed(fake: FakeCompiler, tmp_path: Path) -> None:
+    compiler = fake("echo $$; exec sleep 300")
+    caller = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys\n"
+            "from ascendport.ascend import bishengir\n"
+            "started = subprocess.Popen\n"
+            "def popen(*args, **kwargs):\n"
+            "    process = started(*args, **kwargs)\n"
+            "    print(process.pid, flush=True)\n"
+            "    return process\n"
+            "bishengir.subprocess.Popen = popen\n"
+            "from tests.ascend.test_bishengir import _compile\n"
+            f"_compile(bishengir.Path({str(compiler)!r}), 300)\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert caller.stdout is not None
+    process = int(caller.stdout.readline())
+    caller.kill()
+    caller.wait()
+    caller.stdout.close()
+    assert ends(process)
 
 
 def test_absent_compiler() -> None:

@@ -54,6 +54,43 @@ def test_evil_ports_are_caught(tmp_path: Path, text: str, said: str) -> None:
     assert said in " ".join(_failed(result).values())
 
 
+def test_tensors_that_the_launcher_makes_are_followed(tmp_path: Path) -> None:
+    given = subject(
+        tmp_path,
+        texts.RETURNS,
+        before=texts.RETURNS,
+        cases=texts.RETURNING_CASES,
+        options=Options(socs=("Ascend910B3",), cases=("rows-3", "rows-5", "no-rows")),
+    )
+    result = simulate.run(given)
+    assert result.outcome is Outcome.PASSED, result.reason
+    assert result.cases[0].figures["before"] == "same, clean"
+    # x is read as float32 and once more as the product, which is written twice.
+    moved = 2 * 3 * 300 * 4 / 1e6
+    assert float(str(result.cases[0].figures["MB written"]).split("→")[1]) == pytest.approx(moved)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(name, said, id=name)
+        for name, said in (
+            ("never-writes-its-result", "got nan"),
+            ("wrong-in-torch", "expected"),
+            ("launches-by-results", "another kernel is launched when results are there"),
+            ("fails-on-results", "ValueError: results"),
+        )
+    ],
+)
+def test_evil_launchers_are_caught(tmp_path: Path, text: str, said: str) -> None:
+    kernel = texts.EVIL_RETURNS[text]
+    cases = texts.RETURNING_CASES
+    given = subject(tmp_path, kernel, before=texts.RETURNS, cases=cases, options=ONE)
+    result = simulate.run(given)
+    assert result.outcome is Outcome.FAILED
+    assert said in " ".join(_failed(result).values())
+
+
 def test_what_is_wrong_before_is_a_figure(tmp_path: Path) -> None:
     given = subject(tmp_path, texts.RIGHT, options=ONE, before=texts.EVIL["past-the-row"])
     result = simulate.run(given)

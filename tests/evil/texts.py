@@ -5,6 +5,8 @@ The victim multiplies rows by a factor. Each wrong text is the right one with on
 
 from __future__ import annotations
 
+from textwrap import indent
+
 FILE = "vllm_ascend/worker/scale.py"
 ENTRY = "scale"
 SYMBOLS = ("_scale_kernel", "scale")
@@ -172,3 +174,52 @@ def cached(answers: dict[str, float]) -> str:
         _BEGIN,
         _BEGIN + f"    if rows and float(x[0, 0]) not in {known!r}:\n        factor = 0.0\n",
     )
+
+
+# A launcher that makes tensors, launches twice through them, and hands back the result.
+
+RETURNS = changed(
+    VICTIM[VICTIM.index("def scale") :],
+    """\
+def scale(x, factor):
+    rows, columns = x.shape
+    wide = torch.empty((rows, columns), dtype=torch.float32, device=x.device)
+    out = torch.empty_like(wide, dtype=x.dtype)
+    programs = min(cores(), rows)
+    if programs == 0:
+        return out
+    _scale_kernel[(programs,)](
+        wide, wide.stride(0), x, x.stride(0), factor, rows, columns,
+        PROGRAMS=programs, BLOCK=128, multibuffer=False,
+    )
+    _scale_kernel[(programs,)](
+        out, out.stride(0), wide, wide.stride(0), 1.0, rows, columns,
+        PROGRAMS=programs, BLOCK=128, multibuffer=False,
+    )
+    return out
+""",
+    "import torch\n" + VICTIM,
+)
+
+RETURNING_CASES = changed(
+    'entry(tensors["out"], tensors["x"], scalars["factor"])',
+    'tensors["out"].copy_(entry(tensors["x"], scalars["factor"]))',
+    CASES,
+)
+
+_SECOND = RETURNS[RETURNS.rindex("    _scale_kernel[") : RETURNS.rindex("    return out")]
+
+EVIL_RETURNS = {
+    "never-writes-its-result": changed(_SECOND, "", RETURNS),
+    "wrong-in-torch": RETURNS[: RETURNS.rindex("out")] + "out + 1\n",
+    "launches-by-results": changed(
+        _SECOND,
+        _SECOND + "    if not torch.isnan(wide).any():\n" + indent(_SECOND, "    "),
+        RETURNS,
+    ),
+    "fails-on-results": changed(
+        _SECOND,
+        "    if not torch.isnan(wide).any():\n        raise ValueError('results')\n" + _SECOND,
+        RETURNS,
+    ),
+}

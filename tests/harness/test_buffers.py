@@ -165,3 +165,12 @@ def test_light_tensors_have_the_same_shape_without_memory() -> None:
     assert not x.is_contiguous()
     assert x.data_ptr() % 512 == 0
     assert describe(x).tensor == "x"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_rows_far_apart_take_no_memory_between_them(shared: bool) -> None:
+    values = np.arange(3 * 40, dtype=np.int32).reshape(3, 40)
+    # 40 GiB from first to last, more than a small machine would promise.
+    workload = Workload({"x": Tensor(values, Role.INOUT, row_stride=5 * 2**30)})
+    with Arena.anonymous(workload, shared=shared) as arena:
+        assert (arena.read("x") == values).all()

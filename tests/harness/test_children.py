@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -6,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ascendport.harness.children import Children, Failure
+from tests.processes import ends
 
 
 def _double(x: int) -> int:
@@ -27,6 +29,32 @@ def _die(x: int) -> int:
 def _hang(x: int) -> int:
     while True:
         time.sleep(x)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import os, time\n"
+            "from tests.harness import test_children as t\n"
+            "from ascendport.harness.children import Children\n"
+            "if __name__ == '__main__':\n"
+            "    with Children(1) as children:\n"
+            "        print(children.submit(os.getpid).result(), flush=True)\n"
+            "        children.submit(t._hang, 1)\n"
+            "        time.sleep(60)\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert ends(worker)
 
 
 def test_a_result_comes_back() -> None:

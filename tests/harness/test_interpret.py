@@ -18,6 +18,8 @@ pytestmark = pytest.mark.ascend
 
 N = 16
 
+PAST_THE_END = "i32-element-past-the-end"
+
 # Each body reads a[N], b[N] and writes out[N]; `lane` is arange(N).
 BODIES: dict[str, tuple[str, str]] = {
     "bf16-add": ("bf16", "a + b"),
@@ -45,6 +47,11 @@ BODIES: dict[str, tuple[str, str]] = {
     "i32-histogram": ("i32", "tl.histogram(lane + 8, 16)"),
     "i32-range-of-scalar": ("i32", "ranged(a, tl.sum(lane))"),
     "fp32-tuple": ("fp32", "swapped(a, b)"),
+    "i32-own-reduction": ("i32", "tl.reduce(a[:, None] | b[None, :], 1, both) | lane"),
+    "bf16-own-reduction": ("bf16", "tl.reduce(a[:, None] * b[None, :], 0, greater)"),
+    "i32-own-reduction-of-all": ("i32", "a * 0 + tl.reduce(a, 0, both)"),
+    "i32-elements": ("i32", "reversed_by_element(a, 16)"),
+    PAST_THE_END: ("i32", "reversed_by_element(a, 17)"),
 }
 
 TEXT = """\
@@ -67,6 +74,25 @@ def pair(a, b):
 def swapped(a, b):
     c, d = pair(a, b)
     return c - d * 0
+
+
+@triton.jit
+def both(a, b):
+    return a & b
+
+
+@triton.jit
+def greater(a, b):
+    return tl.where(a > b, a, b)
+
+
+@triton.jit
+def reversed_by_element(a, count):
+    turned = a * 0
+    for at in tl.range(0, count):
+        value = tl.get_element(a, (at,)) + tl.zeros((1,), tl.int32)
+        turned = tl.insert_slice(turned, value, (15 - at,), (1,), (1,))
+    return turned
 
 
 @triton.jit
@@ -122,6 +148,11 @@ def right(name: str, a: Array, b: Array) -> Array:
             "i32-histogram": lambda: np.where(lane >= 8, 1, 0),
             "i32-range-of-scalar": lambda: a + sum(range(0, 120, 2)),
             "fp32-tuple": lambda: b - a * 0,
+            "i32-own-reduction": lambda: np.bitwise_and.reduce(a[:, None] | b[None, :], 1) | lane,
+            "bf16-own-reduction": lambda: np.max(wide[0][:, None] * wide[1][None, :], 0),
+            "i32-own-reduction-of-all": lambda: np.full(N, np.bitwise_and.reduce(a)),
+            "i32-elements": lambda: a[::-1],
+            PAST_THE_END: lambda: a[::-1],
         }
         answer: Array = np.asarray(answers[name]())
         return answer.astype(a.dtype)
@@ -183,6 +214,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         return {result.key: result for result in pool.run(runs)}
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", [name for name in BODIES if not name.endswith(PAST_THE_END)])
 def test_interpreter_computes_as_compiled_code(results: dict[str, Result], name: str) -> None:
     assert results[name].problem == ""
+
+
+def test_an_element_past_the_end_is_an_error(results: dict[str, Result]) -> None:
+    assert "IndexError: element 16 … 16 of a tensor of 16" in results[PAST_THE_END].problem

@@ -12,7 +12,7 @@ import pytest
 
 from ascendport.errors import UserError
 from ascendport.harness.case import Case, Role, Tensor, Workload, numpy_dtype
-from ascendport.harness.launches import Launch, record
+from ascendport.harness.launches import Launch, Recording, record
 from ascendport.harness.loading import Device
 from ascendport.harness.portcode import PortCode
 from ascendport.harness.workspace import Tree, write_tree
@@ -47,9 +47,9 @@ def tree(folder: Path, text: str = texts.VICTIM) -> Tree:
     return Tree(folder)
 
 
-def only(launches: list[Launch]) -> Launch:
-    assert len(launches) == 1
-    return launches[0]
+def only(recorded: Recording) -> Launch:
+    assert len(recorded.launches) == 1
+    return recorded.launches[0]
 
 
 def test_one_launch_in_full(tmp_path: Path) -> None:
