@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,22 +33,45 @@ class Conflict:
     times: int
 
 
+Key = tuple[int, int, int]
+"""Tensor, flags, site."""
+
+
 @dataclass
 class _Class:
-    """Accesses of one kind by one program, or by all."""
+    """Accesses of one kind by all programs: arrays, and single ranges as numbers in a row."""
 
     starts: list[Ints] = field(default_factory=list)
     ends: list[Ints] = field(default_factory=list)
     programs: list[Ints] = field(default_factory=list)
+    singles: list[int] = field(default_factory=list)
+    """start, end, program of a range that was the only one of its program; then the next."""
+
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Starts, ends, programs."""
+        flat = np.array(self.singles, np.int64).reshape(-1, 3)
+        return (
+            np.concatenate([*self.starts, flat[:, 0]]),
+            np.concatenate([*self.ends, flat[:, 1]]),
+            np.concatenate([*self.programs, flat[:, 2]]),
+        )
+
+
+FEW = 64
+"""Entries of a log that are faster gone through one by one than as arrays."""
 
 
 class Accesses:
-    """Gathers byte ranges a program at a time."""
+    """Gathers byte ranges a program at a time.
+
+    Most programs of a large launch touch a few ranges, so these stay plain numbers: an array of
+    one element costs a hundred times as much.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int, int], _Class] = {}
-        self._runs: dict[tuple[int, int, int], list[int]] = {}
-        self._closed: dict[tuple[int, int, int], _Class] = {}
+        self._open: dict[Key, list[tuple[Ints, Ints]]] = {}
+        self._runs: dict[Key, list[int]] = {}
+        self._closed: dict[Key, _Class] = {}
 
     def run(self, tensor: int, start: int, length: int, flags: int, site: int) -> None:
         """One run of bytes."""
@@ -58,37 +80,50 @@ class Accesses:
     def many(self, tensor: int, starts: Ints, size: int, flags: int, site: int) -> None:
         """Runs of ``size`` bytes."""
         if len(starts):
-            found = self._open.setdefault((tensor, flags, site), _Class())
-            low, high = merge(starts, starts + size)
-            found.starts.append(low)
-            found.ends.append(high)
+            found = self._open.setdefault((tensor, flags, site), [])
+            found.append(merge(starts, starts + size))
 
     def scalars(self, log: Ints) -> tuple[int, int]:
         """Entries as generated code logs them. Returns bytes read and written."""
+        if len(log) <= FEW:
+            return self._few(log.tolist())
         sizes = log[:, 1] - log[:, 0]
         writes = (log[:, 3] & WRITE) != 0
-        tensors = log[:, 0] >> TENSOR_SHIFT
         bytes_of = (log[:, 0] & ((1 << TENSOR_SHIFT) - 1)) - TENSOR_BIAS
-        keys = np.stack([tensors, log[:, 3], log[:, 2]], axis=1)
-        kinds, inverse = np.unique(keys, axis=0, return_inverse=True)
-        for number, (tensor, flags, site) in enumerate(kinds.tolist()):
-            chosen = inverse.reshape(-1) == number
-            found = self._open.setdefault((tensor, flags, site), _Class())
-            low, high = merge(bytes_of[chosen], bytes_of[chosen] + sizes[chosen])
-            found.starts.append(low)
-            found.ends.append(high)
+        # Flags take a few bits; a tensor's number and a site each fit in 30.
+        kinds = (log[:, 0] >> TENSOR_SHIFT) << 33 | log[:, 2] << 3 | log[:, 3]
+        for kind in np.unique(kinds).tolist():
+            chosen = kinds == kind
+            key = (kind >> 33, kind & 7, kind >> 3 & ((1 << 30) - 1))
+            ranges = merge(bytes_of[chosen], bytes_of[chosen] + sizes[chosen])
+            self._open.setdefault(key, []).append(ranges)
         return int(sizes[~writes].sum()), int(sizes[writes].sum())
+
+    def _few(self, log: list[list[int]]) -> tuple[int, int]:
+        read = written = 0
+        low = (1 << TENSOR_SHIFT) - 1
+        for address, end, site, flags in log:
+            size = end - address
+            self.run(address >> TENSOR_SHIFT, (address & low) - TENSOR_BIAS, size, flags, site)
+            if flags & WRITE:
+                written += size
+            else:
+                read += size
+        return read, written
 
     def close(self, program: int) -> None:
         """Ends a program: its accesses are merged and put to its name."""
         for key, flat in self._runs.items():
+            if len(flat) == 2 and key not in self._open:
+                closed = self._closed.setdefault(key, _Class())
+                closed.singles += (*flat, program)
+                continue
             pairs = np.array(flat, np.int64).reshape(-1, 2)
-            found = self._open.setdefault(key, _Class())
-            found.starts.append(pairs[:, 0])
-            found.ends.append(pairs[:, 1])
+            self._open.setdefault(key, []).append((pairs[:, 0], pairs[:, 1]))
         self._runs.clear()
-        for key, found in self._open.items():
-            low, high = merge(np.concatenate(found.starts), np.concatenate(found.ends))
+        for key, ranges in self._open.items():
+            starts, ends = zip(*ranges, strict=True)
+            low, high = merge(np.concatenate(starts), np.concatenate(ends))
             closed = self._closed.setdefault(key, _Class())
             closed.starts.append(low)
             closed.ends.append(high)
@@ -108,13 +143,13 @@ class Accesses:
         for (number, flags, site), found in self._closed.items():
             if number != tensor:
                 continue
-            starts = np.concatenate(found.starts)
+            starts, ends, programs_of = found.columns()
             for column, values in zip(
                 columns,
                 (
                     starts,
-                    np.concatenate(found.ends),
-                    np.concatenate(found.programs),
+                    ends,
+                    programs_of,
                     np.full(len(starts), flags, np.int64),
                     np.full(len(starts), site, np.int64),
                 ),
@@ -130,7 +165,7 @@ class Accesses:
         keep = _suspects(low, high, programs, writes)
         order = np.argsort(low[keep], kind="stable")
         rows = np.stack([low, high, programs, flags_of, sites], axis=1)[keep][order]
-        return _sweep(tensor, rows.tolist())
+        return _sweep(tensor, rows)
 
 
 def merge(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
@@ -173,33 +208,63 @@ def _suspects(
     return result
 
 
-def _sweep(tensor: int, rows: list[list[int]]) -> list[Conflict]:
+PAIRS = 1 << 20
+"""Pairs of ranges that are looked at at once."""
+
+
+def _sweep(tensor: int, rows: Ints) -> list[Conflict]:
     """Pairs of overlapping rows (start, end, program, flags, site), sorted by start."""
-    found: dict[tuple[int, int], list[Any]] = {}
-    active: list[list[int]] = []
-    for row in rows:
-        start, end, program, flags, site = row
-        active = [other for other in active if other[1] > start]
-        for other in active:
-            if other[2] == program or not (flags | other[3]) & WRITE:
-                continue
-            if flags & other[3] & (LOCKED | ATOMIC):
-                continue
-            key = (min(site, other[4]), max(site, other[4]))
-            entry = found.get(key)
-            if entry is None:
-                found[key] = [start, min(end, other[1]), other, row, 1]
+    starts, ends, programs, flags, sites = rows.T
+    # What overlaps a row and starts later (or, of equal starts, stands later) follows it directly.
+    following = np.searchsorted(starts, ends) - np.arange(len(rows)) - 1
+    following = np.maximum(following, 0)
+    found: dict[tuple[int, int], list[int]] = {}
+    total = np.concatenate([[0], np.cumsum(following)])
+    begin = 0
+    while begin < len(rows):
+        # At least one row; as many as make up about so many pairs.
+        end = max(begin + 1, int(np.searchsorted(total, total[begin] + PAIRS)) - 1)
+        counts = following[begin:end]
+        first = np.repeat(np.arange(begin, end), counts)
+        shift = np.arange(len(first)) - np.repeat(total[begin:end] - total[begin], counts)
+        second = first + 1 + shift
+        begin = end
+        guilty = (
+            (programs[first] != programs[second])
+            & ((flags[first] | flags[second]) & WRITE != 0)
+            & (flags[first] & flags[second] & (LOCKED | ATOMIC) == 0)
+        )
+        first, second = first[guilty], second[guilty]
+        least = np.minimum(sites[first], sites[second])
+        most = np.maximum(sites[first], sites[second])
+        # By pair of places, then by where the overlap starts.
+        order = np.lexsort((first, second, most, least))
+        least, most, first, second = least[order], most[order], first[order], second[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (least[1:] != least[:-1]) | (most[1:] != most[:-1])
+        places = np.flatnonzero(new)
+        times = np.diff(np.append(places, len(order)))
+        for place, often in zip(places.tolist(), times.tolist(), strict=True):
+            key = (int(least[place]), int(most[place]))
+            pair = [int(second[place]), int(first[place])]
+            known = found.get(key)
+            if known is None:
+                found[key] = [*pair, often]
             else:
-                entry[4] += 1
-        active.append(row)
+                known[:] = [*min(known[:2], pair), known[2] + often]
     return [
         Conflict(
             tensor,
-            start,
-            end,
-            (first[2], first[4], bool(first[3] & WRITE)),
-            (second[2], second[4], bool(second[3] & WRITE)),
-            times,
+            int(starts[second]),
+            int(min(ends[first], ends[second])),
+            _side(rows[first]),
+            _side(rows[second]),
+            often,
         )
-        for start, end, first, second, times in found.values()
+        for second, first, often in sorted(found.values())
     ]
+
+
+def _side(row: Ints) -> tuple[int, int, bool]:
+    """Program, site, whether it writes."""
+    return int(row[2]), int(row[4]), bool(row[3] & WRITE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ascendport.simulator.engine import CALLBACK
+from ascendport.simulator.ir import MemRef
 from ascendport.simulator.layout import OUT_OF_UB, Signal, Slot
 from ascendport.simulator.library import lookup
 from ascendport.simulator.library.base import Run, Words
@@ -27,6 +28,9 @@ class VectorCore(Signals):
         self.error: BaseException | None = None
         self.kept: list[NDArray[np.int64]] = []
         """Pieces of the trace of the program that runs."""
+        self._sizes = {
+            site.number: tuple(_dynamic_sizes(site)) for site in sites if isinstance(site, CallSite)
+        }
         self._ends = {site.number: site.words for site in sites if isinstance(site, CallSite)}
         self._runs: dict[int, Run] = {
             site.number: self._make(site) for site in sites if isinstance(site, CallSite)
@@ -48,6 +52,11 @@ class VectorCore(Signals):
     def _make(self, site: CallSite) -> Run:
         types = [operand.type for operand in site.operands]
         return lookup(site.callee, types, site.location).make(site, self)
+
+    def _call(self, number: int) -> CallSite:
+        site = self.sites[number]
+        assert isinstance(site, CallSite)
+        return site
 
     def start(self, program: int, *, trace: bool, fuel: int) -> None:
         """Makes the core ready for a program."""
@@ -74,6 +83,10 @@ class VectorCore(Signals):
                 if words[1] & OUT_OF_UB:
                     return 0
                 self.calls[site] += 1
+                for at in self._sizes[site]:
+                    if words[at] < 0:
+                        self.negative_size(self._call(site), words)
+                        return 0
                 self._runs[site](words)
                 return 0
             self._handlers[signal](site, first, second)
@@ -81,6 +94,13 @@ class VectorCore(Signals):
         except StopProgramError as stop:
             self.error = stop
             return 1
+        except (ValueError, IndexError) as error:
+            # NumPy's word for operands whose shapes do not fit, or that lead out of a buffer.
+            if signal != Signal.CALL:
+                self.error = error
+                return 1
+            self.misfit(self._call(site), words, str(error))
+            return 0
         except BaseException as error:  # nothing may pass through generated code
             self.error = error
             return 1
@@ -100,3 +120,12 @@ class VectorCore(Signals):
         read, written = self.accesses.scalars(log)
         self.bytes_read += read
         self.bytes_written += written
+
+
+def _dynamic_sizes(site: CallSite) -> Iterator[int]:
+    """Words of a call's record that hold sizes which only the run tells."""
+    for operand in site.operands:
+        if isinstance(operand.type, MemRef):
+            for axis, size in enumerate(operand.type.shape):
+                if size is None:
+                    yield operand.word + 1 + axis

@@ -10,6 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from ascendport.simulator import native
+from ascendport.simulator.errors import MalformedError
 from ascendport.simulator.translate import ENTRY
 
 CALLBACK = ctypes.CFUNCTYPE(
@@ -38,6 +39,7 @@ def _compile(text: str, level: int) -> Any:
     """Machine code of a module, as an execution engine."""
     machine = _machine()
     module = llvm.parse_assembly(text)
+    module.verify()
     module.triple = machine.triple
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = True
@@ -61,8 +63,18 @@ class Native:
     """A compiled program; the code lives as long as this does."""
 
     def __init__(self, text: str) -> None:
+        """
+        Raises:
+            MalformedError: types or the order of values do not fit together.
+        """
         self._runtime = _runtime()
-        self._engine = _compile(text, 1)
+        try:
+            self._engine = _compile(text, 1)
+        except RuntimeError as error:
+            said = str(error).strip().splitlines()
+            raise MalformedError(
+                f"the program does not fit together: {said[-1] if said else error}"
+            ) from error
         address = self._engine.get_function_address(ENTRY)
         self.run: Callable[[int, Any, int], int] = _ENTRY_TYPE(address)
         """(state block, callback, argument block) → nonzero where it was stopped."""

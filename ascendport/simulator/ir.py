@@ -9,11 +9,12 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the kernel's source."""
+    """A place in the kernel's source. ``within``: the call that brought it there, if inlined."""
 
     file: str
     line: int
     column: int = 0
+    within: Location | None = None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -94,6 +95,14 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Jump:
+    """Where a branch between blocks leads, and the values that it hands to the block."""
+
+    label: str
+    operands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Parameter:
     """A parameter of the entry function. ``kind``: what the runtime passes there, or empty."""
 
@@ -104,7 +113,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Program:
-    """The vector core's entry function and what it needs from the module."""
+    """The vector core's entry function and what it needs from the module.
+
+    ``blocks``: what follows the body where the function branches between blocks, by label.
+    ``strings``: texts that it prints, by the name of the constant.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -112,6 +125,8 @@ class Program:
     ub_bytes: int
     vector_cores: int
     location: Location | None = None
+    blocks: tuple[tuple[str, Block], ...] = ()
+    strings: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def user_parameters(self) -> tuple[Parameter, ...]:

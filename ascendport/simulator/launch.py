@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from ascendport.simulator.engine import Native
 from ascendport.simulator.errors import ArgumentError
 from ascendport.simulator.findings import line_of
 from ascendport.simulator.ir import MemRef, Parameter, Program, Scalar
+from ascendport.simulator.layout import Slot
 from ascendport.simulator.library.base import DTYPES
 from ascendport.simulator.memory import GmTensor, extent_of
 from ascendport.simulator.parse import parse
@@ -30,7 +31,7 @@ Argument = NDArray[Any] | int | float | bool
 Grid = tuple[int, int, int]
 
 MAX_ITERATIONS = 1 << 32
-"""Iterations of `while` loops of one program, after which it is called endless."""
+"""Iterations of loops of one program, after which it is called endless."""
 
 _WORKSPACE_BYTES = 1 << 20
 """A core's share of the runtime's workspace; programs for vector cores alone do not use it."""
@@ -60,6 +61,20 @@ class Simulator:
         """Places in the program that records point to."""
         return self.translation.sites
 
+    def launch(
+        self,
+        arguments: Sequence[Argument],
+        grid: Sequence[int],
+        names: Sequence[str] = (),
+        reachable: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Launch:
+        """The tensors and words that a launch hands to each program; arguments as for `run`.
+
+        Raises:
+            ArgumentError: as `run`.
+        """
+        return Launch(self.program, arguments, _grid(grid), names, reachable or {})
+
     def run(
         self,
         arguments: Sequence[Argument],
@@ -70,6 +85,7 @@ class Simulator:
         trace: Iterable[int] = (),
         past_locks: bool = False,
         max_iterations: int = MAX_ITERATIONS,
+        reachable: Mapping[str, NDArray[Any]] | None = None,
     ) -> Result:
         """Runs the launch, program after program.
 
@@ -83,7 +99,9 @@ class Simulator:
             trace: flat ids whose stream of operations is kept.
             past_locks: a program that would wait for a lock for ever is reported and goes on as
                 if it had the lock; default: the run ends there.
-            max_iterations: of all `while` loops of a program together.
+            max_iterations: of all loops of a program together whose bounds only the run tells.
+            reachable: arrays that the kernel gets to only through addresses which lie in other
+                arrays (``array.ctypes.data``), by the name that findings call them.
 
         Raises:
             ArgumentError: the arguments do not fit the program.
@@ -91,8 +109,9 @@ class Simulator:
         """
         started = time.perf_counter()
         shape = _grid(grid)
-        launch = _Launch(self.program, arguments, shape, names)
+        launch = self.launch(arguments, shape, names, reachable)
         core = VectorCore(self.sites, self.program.ub_bytes, launch.tensors)
+        core.strings = tuple(self.program.strings.values())
         core.past_locks = past_locks
         chosen = None if programs is None else list(programs)
         core.chosen = None if chosen is None else frozenset(chosen)
@@ -101,6 +120,7 @@ class Simulator:
         stopped = ""
         total = shape[0] * shape[1] * shape[2]
         ran = 0
+        core.arrays.state[Slot.PROGRAMS] = total
         with np.errstate(all="ignore"):
             for program in range(total) if chosen is None else chosen:
                 if not 0 <= program < total:
@@ -126,7 +146,7 @@ class Simulator:
             calls[site.callee] += count
         counters = Counters(ran, dict(calls), core.bytes_read, core.bytes_written)
         seconds = time.perf_counter() - started
-        return Result(core.findings.all(), counters, seconds, stopped, traces)
+        return Result(core.findings.all(), counters, seconds, stopped, traces, tuple(core.printed))
 
 
 def run(
@@ -147,11 +167,16 @@ def _grid(grid: Sequence[int]) -> Grid:
     return (sizes[0], sizes[1], sizes[2])
 
 
-class _Launch:
+class Launch:
     """Arguments as the generated code takes them."""
 
     def __init__(
-        self, program: Program, arguments: Sequence[Argument], grid: Grid, names: Sequence[str]
+        self,
+        program: Program,
+        arguments: Sequence[Argument],
+        grid: Grid,
+        names: Sequence[str],
+        reachable: Mapping[str, NDArray[Any]],
     ) -> None:
         users = program.user_parameters
         if len(arguments) != len(users):
@@ -176,6 +201,8 @@ class _Launch:
                 title = titles.get(parameter.name, parameter.name)
                 words.append(self._visible(parameter, given[parameter.name], title))
         self.words = np.array(words, np.int64)
+        for title, array in reachable.items():
+            self._tensor(title, array)
 
     def _hidden(self, parameter: Parameter) -> int:
         if not isinstance(parameter.type, MemRef):
@@ -207,10 +234,13 @@ def _bits(value: Argument, kind: str, title: str) -> int:
     """A number as its bits, sign-extended for integers."""
     if isinstance(value, np.ndarray) and value.ndim:
         raise ArgumentError("a number is needed", where=title)
-    if kind in ("f16", "bf16", "f32"):
-        raw = np.asarray(value, DTYPES[kind]).tobytes()
-        return int.from_bytes(raw, "little")
-    number = int(value)
+    try:
+        if kind in ("f16", "bf16", "f32"):
+            raw = np.asarray(value, np.float32).astype(DTYPES[kind]).tobytes()
+            return int.from_bytes(raw, "little")
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"{value!r} is no {kind}", where=title) from error
     width = 64 if kind == "index" else int(kind[1:])
     if not -(1 << (width - 1)) <= number < (1 << width):
         raise ArgumentError(f"{number} does not fit {kind}", where=title)
@@ -218,7 +248,7 @@ def _bits(value: Argument, kind: str, title: str) -> int:
     return number - (1 << width) if width > 1 and number >> (width - 1) else number
 
 
-def _report_conflicts(core: VectorCore, launch: _Launch) -> None:
+def _report_conflicts(core: VectorCore, launch: Launch) -> None:
     by_number = {tensor.number: tensor for tensor in launch.tensors}
 
     def runtime_owned(number: int) -> bool:

@@ -48,6 +48,9 @@ class Slot(IntEnum):
     """Address of int32[blocks]: site of the last write."""
     READ_SITE = 19
     """Address of int32[blocks][4]: site of the last read by each pipe."""
+    TENSOR_COUNT = 20
+    PROGRAMS = 21
+    """Programs of the launch."""
 
 
 SLOTS = 32

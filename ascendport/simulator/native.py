@@ -45,6 +45,16 @@ def _signal(result: str, signal: Signal, site: str, first: str, second: str) -> 
     return f"  {result} = call i32 %cb(i64 {int(signal)}, i64 {site}, i64 {first}, i64 {second})\n"
 
 
+def _word_of(prefix: str) -> str:
+    """``<prefix>word``: the word of the record buffer that `%words` points to."""
+    return (
+        slot(f"{prefix}buf", Slot.BUFFER)
+        + f"  {prefix}words = ptrtoint ptr %words to i64\n"
+        + f"  {prefix}off = sub i64 {prefix}words, {prefix}buf\n"
+        + f"  {prefix}word = lshr i64 {prefix}off, 3\n"
+    )
+
+
 # One run of bytes of UB, blocks [first, last).
 _RUN = f"""
 define internal i64 @touch_run(ptr %m, i64 %pipe, i64 %mode, i64 %site, i64 %at,
@@ -84,8 +94,8 @@ nothing:
 choose:
   switch i64 %mode, label %mark [
     i64 {READ}, label %read
-    i64 {CHECK_WRITE}, label %check
-    i64 {CHECK_SCRATCH}, label %check
+    i64 {CHECK_WRITE}, label %check.enter
+    i64 {CHECK_SCRATCH}, label %check.enter
   ]
 
 read:
@@ -123,10 +133,12 @@ read.end:
   %rres = or i64 %rmask, %sbit
   ret i64 %rres
 
+check.enter:
+  br label %check
 check:
-  %cb0 = phi i64 [ %first, %choose ], [ %cb1, %check ]
-  %cwacc = phi <4 x i1> [ zeroinitializer, %choose ], [ %cwacc1, %check ]
-  %cracc = phi <4 x i1> [ zeroinitializer, %choose ], [ %cracc1, %check ]
+  %cb0 = phi i64 [ %first, %check.enter ], [ %cb1, %check ]
+  %cwacc = phi <4 x i1> [ zeroinitializer, %check.enter ], [ %cwacc1, %check ]
+  %cracc = phi <4 x i1> [ zeroinitializer, %check.enter ], [ %cracc1, %check ]
   %cwp = getelementptr <4 x i32>, ptr %w, i64 %cb0
   %cwv = load <4 x i32>, ptr %cwp, align 4
   %cwc = icmp sgt <4 x i32> %cwv, %knows
@@ -183,9 +195,9 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
 # A strided view: runs where the last axis is dense, else element by element.
-_TOUCH = """
+_TOUCH = f"""
 define internal i64 @touch(ptr %m, i64 %pipe, i64 %mode, i64 %site, i64 %at, ptr %sizes,
-                           ptr %strides, i64 %rank, i64 %bits) noinline {
+                           ptr %strides, i64 %rank, i64 %bits) noinline {{
 entry:
   %scalar = icmp eq i64 %rank, 0
   br i1 %scalar, label %one, label %axis
@@ -200,6 +212,12 @@ axis:
 empty:
   ret i64 0
 some:
+  ; More elements than UB has bits: it cannot fit, and walking it would take for ever.
+  %huge = icmp ugt i64 %n, {1 << 24}
+  br i1 %huge, label %beyond, label %fits
+beyond:
+  ret i64 {OUT_OF_UB}
+fits:
   %last = icmp eq i64 %rank, 1
   %dense = icmp eq i64 %s, 1
   %run = and i1 %last, %dense
@@ -227,7 +245,7 @@ loop:
   br i1 %more, label %loop, label %end
 end:
   ret i64 %acc1
-}
+}}
 """
 
 # A vector or DMA operand: touch it, and report what is wrong. `%words`: address word, sizes,
@@ -249,11 +267,7 @@ entry:
   %isout = icmp ne i64 %out, 0
   br i1 %isout, label %range, label %order
 range:
-{slot("%rbuf", Slot.BUFFER)}
-  %rwords = ptrtoint ptr %words to i64
-  %roff = sub i64 %rwords, %rbuf
-  %rword = lshr i64 %roff, 3
-{_signal("%rr", Signal.UB_RANGE, "%site", "%which", "%rword")}
+{_word_of("%r")}{_signal("%rr", Signal.UB_RANGE, "%site", "%which", "%rword")}
   br label %report.end
 order:
   %mask = and i64 %v, 255
@@ -262,11 +276,7 @@ order:
 hazard:
   %w16 = shl i64 %which, 16
   %info = or i64 %w16, %mask
-{slot("%hbuf", Slot.BUFFER)}
-  %hwords = ptrtoint ptr %words to i64
-  %hoff = sub i64 %hwords, %hbuf
-  %hword = lshr i64 %hoff, 3
-{_signal("%hr", Signal.HAZARD, "%site", "%info", "%hword")}
+{_word_of("%h")}{_signal("%hr", Signal.HAZARD, "%site", "%info", "%hword")}
   br label %report.end
 report.end:
   %code = phi i32 [ %rr, %range ], [ %hr, %hazard ]
@@ -453,11 +463,49 @@ ok:
 }}
 """
 
+# An address that is data, such as an entry of a table of pointers: where it lies in the tensors.
+_POINTER = f"""
+define i64 @as_pointer(ptr %m, i64 %value) {{
+entry:
+  %tagged = lshr i64 %value, {TENSOR_SHIFT}
+  %ours = icmp ne i64 %tagged, 0
+  br i1 %ours, label %same, label %search
+same:
+  ret i64 %value
+search:
+{slot("%tensors", Slot.TENSORS, "ptr")}
+{slot("%count", Slot.TENSOR_COUNT)}
+  br label %loop
+loop:
+  %i = phi i64 [ 1, %search ], [ %i1, %next ]
+  %more = icmp ule i64 %i, %count
+  br i1 %more, label %look, label %none
+look:
+  %row = mul i64 %i, 4
+  %hp = getelementptr i64, ptr %tensors, i64 %row
+  %host = load i64, ptr %hp
+  %ep = getelementptr i64, ptr %hp, i64 1
+  %extent = load i64, ptr %ep
+  %byte = sub i64 %value, %host
+  %hit = icmp ult i64 %byte, %extent
+  br i1 %hit, label %found, label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+found:
+  %id = shl i64 %i, {TENSOR_SHIFT}
+  %low = add i64 %byte, {TENSOR_BIAS}
+  %address = or i64 %id, %low
+  ret i64 %address
+none:
+  ret i64 {TENSOR_BIAS}
+}}
+"""
+
 _INT_MAX = 2147483647
 
-_FLAGS = f"""
-define i32 @as_set_flag(ptr %m, ptr %cb, i64 %site, i64 %a, i64 %b, i64 %e) {{
-entry:
+# How a flag operation starts: its record is written, its event's entry found. `%was`: is it set.
+_EVENT = f"""\
   %rec = call ptr @as_record(ptr %m, i64 %site)
   %rec1 = getelementptr i64, ptr %rec, i64 1
   store i64 %e, ptr %rec1
@@ -472,7 +520,12 @@ entry:
   %ew = mul i64 %key, 8
   %ep = getelementptr i32, ptr %ev, i64 %ew
   %was = load i32, ptr %ep
-  %twice = icmp ne i32 %was, 0
+"""
+
+_FLAGS = f"""
+define i32 @as_set_flag(ptr %m, ptr %cb, i64 %site, i64 %a, i64 %b, i64 %e) {{
+entry:
+{_EVENT}  %twice = icmp ne i32 %was, 0
   br i1 %twice, label %report, label %go
 report:
 {_signal("%rr", Signal.EVENT_TWICE, "%site", "%e", "%key")}
@@ -500,21 +553,7 @@ go:
 
 define i32 @as_wait_flag(ptr %m, ptr %cb, i64 %site, i64 %a, i64 %b, i64 %e) {{
 entry:
-  %rec = call ptr @as_record(ptr %m, i64 %site)
-  %rec1 = getelementptr i64, ptr %rec, i64 1
-  store i64 %e, ptr %rec1
-  %adv = call i32 @advance(ptr %m, ptr %cb, i64 2)
-{slot("%ck", Slot.CLOCKS, "ptr")}
-{slot("%ev", Slot.EVENTS, "ptr")}
-  %pair0 = mul i64 %a, 4
-  %pair = add i64 %pair0, %b
-  %key0 = mul i64 %pair, {EVENTS}
-  %e7 = and i64 %e, {EVENTS - 1}
-  %key = add i64 %key0, %e7
-  %ew = mul i64 %key, 8
-  %ep = getelementptr i32, ptr %ev, i64 %ew
-  %was = load i32, ptr %ep
-  %set = icmp ne i32 %was, 0
+{_EVENT}  %set = icmp ne i32 %was, 0
   br i1 %set, label %go, label %report
 report:
 {_signal("%rr", Signal.EVENT_MISSING, "%site", "%e", "%key")}
@@ -784,7 +823,7 @@ normal:
 """
 
 RUNTIME = "\n".join(
-    (_RUN, _TOUCH, _OPERAND, _SCALAR, _GM, _FLAGS, _RECORD, _CALL, _FLOATS)
+    (_RUN, _TOUCH, _OPERAND, _SCALAR, _GM, _POINTER, _FLAGS, _RECORD, _CALL, _FLOATS)
 ).replace("call i32 %cb(", f"call {CALLBACK} %cb(")
 """Everything above, as LLVM text."""
 
@@ -797,6 +836,7 @@ EXPORTS = {
     "as_barrier": "i32 (ptr, ptr, i64, i64)",
     "as_scalar": "i64 (ptr, ptr, i64, i64, i64, i64)",
     "as_gm": "ptr (ptr, ptr, i64, i64, i64, i64, ptr)",
+    "as_pointer": "i64 (ptr, i64)",
     "as_bf16_to_f32": "float (i16)",
     "as_f32_to_bf16": "i16 (float)",
     "as_f16_to_f32": "float (i16)",

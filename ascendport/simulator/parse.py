@@ -27,6 +27,7 @@ from ascendport.simulator.ir import (
 _LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _MAP = re.compile(r"^(#map\d*) = (affine_map<.*>)$", re.MULTILINE)
 _ALIAS = re.compile(r"#loc\d*")
+_INLINED = re.compile(r"callsite\((#loc\d*) at (#loc\d*)\)$")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _ENTRY = re.compile(r"^( *)func\.func @([\w$.]+)\((?=.*\bhacc\.entry\b)(?=.*func_core_type<AIV>)")
 _CUBE = re.compile(
@@ -44,7 +45,8 @@ _FOR = re.compile(
 )
 _WHILE = re.compile(r"^ ?\((.*?)\) : \((.*)\) -> (.*)$")
 _IF = re.compile(r"^ (%[\w#-]+)(?: -> \((.*)\))? *$")
-_ENTER = re.compile(r"^\^bb\d+\((.*)\):$")
+_ENTER = re.compile(r"^\^(bb\d+)(?:\((.*)\))?:(?: *//.*)?$")
+_STRING = re.compile(r'^ *llvm\.mlir\.global [\w ]*constant @([\w$.]+)\("(.*?)"\)', re.MULTILINE)
 
 
 def parse(text: str) -> Program:
@@ -58,7 +60,10 @@ def parse(text: str) -> Program:
         UnsupportedError: it holds an operation or a form that has no reader, or code for the
             cube core.
     """
-    return _Parser(text).program()
+    try:
+        return _Parser(text).program()
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise MalformedError("the text is no program in this form") from error
 
 
 def parse_map_table(text: str) -> dict[str, AffineMap]:
@@ -74,10 +79,20 @@ class _Locations:
     def of(self, text: str) -> Location | None:
         """The first place that ``text`` (what stands in ``loc(…)``) leads to."""
         if text not in self.known:
-            match = _PLACE.search(self._expand(text))
-            place = Location(match[1], int(match[2]), int(match[3])) if match else None
+            place: Location | None = None
+            for file, line, column in reversed(self._calls(text)):
+                place = Location(file, int(line), int(column), place)
             self.known[text] = place if place and place.line else None
         return self.known[text]
+
+    def _calls(self, text: str, depth: int = 0) -> list[tuple[str, ...]]:
+        """The place itself, then the places of the calls that it was inlined through."""
+        text = self.raw.get(text, text)
+        if (inlined := _INLINED.match(text)) and depth < 16:
+            callee, caller = (self._calls(alias, depth + 1) for alias in inlined.groups())
+            return callee + caller
+        match = _PLACE.search(self._expand(text))
+        return [match.groups()] if match else []
 
     def _expand(self, text: str, depth: int = 0) -> str:
         if depth > 16:
@@ -130,13 +145,16 @@ class _Parser:
         parameters = tuple(self._parameters(header))
         if sum(not parameter.kind for parameter in parameters) < GRID_PARAMETERS:
             raise MalformedError("the entry function lacks the three grid parameters", match[2])
+        first, blocks = self._body(body)
         return Program(
             match[2],
             parameters,
-            self._body(body),
+            first,
             int(ub_bits[1]) // 8,
             int(cores[1]),
             self._strip(closing)[1],
+            blocks,
+            dict(_STRING.findall(self.text)),
         )
 
     def _parameters(self, header: str) -> Iterator[Parameter]:
@@ -171,8 +189,10 @@ class _Parser:
             return line, None
         return line[:at], self.locations.of(line[at + 5 : -1])
 
-    def _body(self, lines: list[str]) -> Block:
+    def _body(self, lines: list[str]) -> tuple[Block, tuple[tuple[str, Block], ...]]:
+        """The function's first block, and the others by label."""
         frames = [_Frame("", ())]
+        labels: list[str] = []
         for raw in lines:
             line, location = self._strip(raw.strip())
             if not line or line.startswith("//"):
@@ -188,11 +208,14 @@ class _Parser:
                     raise MalformedError("a bracket closes nothing", raw.strip())
                 frames[-1].blocks[-1][0].append(self._structured(frame, location))
             elif entered := _ENTER.match(line):
-                if frame.blocks[-1][0] or len(frame.blocks) < 2:
-                    raise UnsupportedError("branches between blocks", location)
-                operations, _ = frame.blocks[-1]
-                arguments = tuple(self._arguments(entered[1]))
-                frame.blocks[-1] = (operations, arguments)
+                arguments = tuple(self._arguments(entered[2] or ""))
+                if len(frames) == 1:
+                    labels.append(entered[1])
+                    frame.blocks.append(([], arguments))
+                elif frame.blocks[-1][0] or len(frame.blocks) < 2:
+                    raise UnsupportedError("branches between blocks of a loop", location)
+                else:
+                    frame.blocks[-1] = (frame.blocks[-1][0], arguments)
             elif line.endswith("{"):
                 results, rest = self._results(line[:-1].rstrip())
                 frames.append(_Frame(rest, results))
@@ -200,7 +223,8 @@ class _Parser:
                 frame.blocks[-1][0].append(self._operation(line, location))
         if len(frames) != 1:
             raise MalformedError("the entry function ends inside a region")
-        return Block(tuple(frames[0].blocks[0][0]))
+        first, *others = (Block(tuple(found), named) for found, named in frames[0].blocks)
+        return first, tuple(zip(labels, others, strict=True))
 
     def _arguments(self, text: str) -> Iterator[tuple[str, Type]]:
         for part in split(text):

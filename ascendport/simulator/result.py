@@ -29,6 +29,8 @@ class Kind(StrEnum):
     LOCK = "lock never free"
     GATHER = "gather index out of range"
     ENDLESS = "loop without an end"
+    MISFIT = "operands that do not fit"
+    ASSERTION = "assertion failed"
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Result:
     """Outputs are in the arrays that were passed in.
 
     ``stopped``: why the run ended early (a deadlock, an endless loop); empty otherwise.
-    ``traces``: flat program id → its stream of operations, for those asked for.
+    ``traces``: flat program id → its stream of operations, for those asked for. ``printed``: what
+    the kernel printed, in the order of the programs.
     """
 
     findings: tuple[Finding, ...]
@@ -83,6 +86,7 @@ class Result:
     seconds: float
     stopped: str = ""
     traces: Mapping[int, Trace] = field(default_factory=dict)
+    printed: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:

@@ -106,6 +106,30 @@ class Signals(Transfers):
             Kind.GATHER, "an index leads out of the gathered buffer", site, self.program
         )
 
+    def say(self, text: int, values: str) -> None:
+        self.printed.append(f"program {self.program}:{self.strings[text]}{values}")
+
+    def assertion(self, site: CallSite, text: int, first: int, count: int) -> None:
+        self.findings.add(
+            Kind.ASSERTION,
+            f"«{self.strings[text]}» does not hold for element {first} ({count} such elements)",
+            site,
+            self.program,
+        )
+        raise StopProgramError(f"an assertion of program {self.program} does not hold")
+
+    def misfit(self, site: CallSite, words: Words, why: str) -> None:
+        """Operands that the library function cannot take; the call is left out."""
+        shapes = ", ".join(
+            "x".join(str(size) for size in words[item.word + 1 : item.word + 1 + item.rank])
+            for item in site.operands
+            if item.rank and item.role != "scratch"
+        )
+        self.findings.add(Kind.MISFIT, f"operands of {shapes} elements: {why}", site, self.program)
+
+    def negative_size(self, site: CallSite, words: Words) -> None:
+        self.misfit(site, words, "a negative size, which the hardware takes for a large one")
+
     def event_twice(self, number: int, event: int, key: int) -> None:
         site = self.sites[number]
         assert isinstance(site, EventSite)

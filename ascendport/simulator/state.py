@@ -9,7 +9,7 @@ import numpy as np
 
 from ascendport.simulator.conflicts import Accesses
 from ascendport.simulator.findings import Findings
-from ascendport.simulator.layout import BLOCK, EVENTS, SLOTS, Slot
+from ascendport.simulator.layout import BLOCK, EVENTS, SLOTS, TENSOR_SHIFT, Slot
 from ascendport.simulator.library.base import Array, Bools, Words
 from ascendport.simulator.memory import GmTensor, starts_of
 from ascendport.simulator.sites import Operand, Site
@@ -40,7 +40,8 @@ class Arrays:
         self.events = np.zeros((4, 4, EVENTS, 8), np.int32)
         self.buffer = np.zeros(BUFFER_WORDS + BUFFER_SLACK, np.int64)
         self.log = np.zeros((LOG_ENTRIES, 4), np.int64)
-        self.tensors = np.zeros((max((t.number for t in tensors), default=0) + 2, 4), np.int64)
+        # A row for whatever number an address can hold; those without a tensor hold zeros.
+        self.tensors = np.zeros((1 << (64 - TENSOR_SHIFT), 4), np.int64)
         for tensor in tensors:
             extent = tensor.extent
             row = (tensor.host, extent.span, extent.row, extent.distance)
@@ -60,6 +61,7 @@ class Arrays:
             (Slot.READ_SITE, self.read_site),
         ):
             self.state[slot] = array.ctypes.data
+        self.state[Slot.TENSOR_COUNT] = max((t.number for t in tensors), default=0)
         self.state[Slot.LIMIT] = BUFFER_WORDS
         self.state[Slot.UB_BYTES] = ub_bytes
         self.state[Slot.LOG_LIMIT] = LOG_ENTRIES
@@ -67,10 +69,14 @@ class Arrays:
     def reset(self, program: int) -> None:
         """The core as a program finds it: nothing in UB is defined, no event is set."""
         self.shadow.fill(0xFF)
-        for array in (self.writes, self.reads, self.clocks, self.events):
-            array.fill(0)
+        self.events.fill(0)
+        if self.clocks[4].max() > _INT_MAX // 2:
+            for array in (self.writes, self.reads, self.clocks):
+                array.fill(0)
+        # Clocks go on from program to program; each pipe knows all that the last program did.
+        self.clocks[:4] = self.clocks[4]
         self.clocks[0, 0] = _INT_MAX
-        self.clocks[4] = 1
+        self.clocks[4] += 1
         self.state[Slot.PROGRAM] = program
         self.state[Slot.CURSOR] = 0
         self.state[Slot.LOG_COUNT] = 0
@@ -91,6 +97,9 @@ class State:
         self.accesses = Accesses()
         self.chosen: frozenset[int] | None = None
         """The programs of the launch that are run; None: all."""
+        self.strings: Sequence[str] = ()
+        """Texts of the program, by number."""
+        self.printed: list[str] = []
         self.past_locks = False
         """Whether a program that waits for a lock for ever goes on as if it had it."""
         self.bytes_read = 0
@@ -151,6 +160,14 @@ class State:
         masks = np.left_shift(np.uint8(1), (places & 7).astype(np.uint8))
         np.bitwise_or.at(memory, places[flat] >> 3, masks[flat])
         np.bitwise_and.at(memory, places[~flat] >> 3, ~masks[~flat])
+
+    def bytes_at(self, address: int, count: int) -> Array:
+        return self.array_at(self.arrays.ub, (0, address, count, 1), 1, np.dtype(np.uint8))
+
+    def undefined_at(self, address: int, count: int) -> Bools:
+        shadow = self.array_at(self.arrays.shadow, (0, address, count, 1), 1, np.dtype(np.uint8))
+        marks: Bools = shadow != 0
+        return marks
 
     def undefined(self, words: Words, operand: Operand) -> Bools:
         if operand.type.bits == 1:

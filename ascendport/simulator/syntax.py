@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ascendport.simulator.affine import split
-from ascendport.simulator.ir import BITS, Index, MemRef, Scalar, Type
+from ascendport.simulator.ir import BITS, Index, Jump, MemRef, Scalar, Type
 
 
 class SyntaxUnknownError(ValueError):
@@ -43,6 +43,8 @@ def type_of(text: str) -> Type:
     text = text.strip()
     if text in BITS:
         return Scalar(text)
+    if text == "!llvm.ptr":
+        return Scalar("i64")
     if not (text.startswith("memref<") and text.endswith(">")):
         raise SyntaxUnknownError(f"type {text}")
     parts = split(text[len("memref<") : -1])
@@ -154,12 +156,13 @@ def _load(text: str) -> Parts:
 
 
 def _pointer_cast(text: str) -> Parts:
-    """``(%address) : memref``; several addresses or dynamic sizes have no reader."""
-    before, after = _colon(text)
-    parts = Parts(values_of(before), [type_of(after)])
-    if not re.fullmatch(r"\(%[\w-]+\)", before.strip()):
+    """``(%address) [%size, …] : memref``; several addresses have no reader."""
+    before, after = _colon(_ATTRIBUTES.sub("", text))
+    match = re.fullmatch(r"\((%[\w#-]+)\)(?: (\[.*\]))?", before.strip())
+    if not match:
         raise SyntaxUnknownError("hivm.hir.pointer_cast with several operands")
-    return parts
+    sizes = index_list(match[2]) if match[2] else []
+    return Parts([match[1]], [type_of(after)], {"sizes": sizes})
 
 
 def _reinterpret(text: str) -> Parts:
@@ -302,6 +305,39 @@ def _to_type(text: str) -> Parts:
     return Parts(types=[type_of(text.partition("->")[2])])
 
 
+def _jumps(text: str) -> list[Jump]:
+    """``^bb1(%a, %b : i32, index), ^bb2``."""
+    found = re.findall(r"\^(bb\d+)(?:\(([^:()]*) : [^()]*\))?", text)
+    return [Jump(label, tuple(values_of(values))) for label, values in found]
+
+
+def _branch(text: str) -> Parts:
+    """``^bb1(%a : i32)``; behind a condition ``%c, ^bb1, ^bb2``."""
+    condition, _, _ = text.partition("^")
+    return Parts(values_of(condition), [], {"jumps": _jumps(text)})
+
+
+def _llvm_constant(text: str) -> Parts:
+    """``(4 : i64) : i64``."""
+    match = re.match(r"\((\S+) : (\w+)\) : \w+$", text.strip())
+    if not match:
+        raise SyntaxUnknownError("llvm.mlir.constant of this form")
+    return Parts(types=[type_of(match[2])], attributes={"value": match[1]})
+
+
+def _address_of(text: str) -> Parts:
+    """``@name : !llvm.ptr``."""
+    return Parts(types=[Scalar("i64")], attributes={"name": text.strip().lstrip("@").split(" ")[0]})
+
+
+def _element_pointer(text: str) -> Parts:
+    """``%p[0, 0] : (!llvm.ptr) -> !llvm.ptr, !llvm.array<4 x i8>``: the start of a text."""
+    match = re.match(r"\s*(%[\w#-]+)\[0, 0\] :", text)
+    if not match:
+        raise SyntaxUnknownError("llvm.getelementptr of this form")
+    return Parts([match[1]])
+
+
 def _nothing(text: str) -> Parts:
     return Parts()
 
@@ -359,6 +395,12 @@ READERS: dict[str, Reader] = {
     "func.return": _yield,
     "scf.yield": _yield,
     "scf.condition": _condition,
+    "builtin.unrealized_conversion_cast": _cast,
+    "cf.br": _branch,
+    "cf.cond_br": _branch,
+    "llvm.mlir.constant": _llvm_constant,
+    "llvm.mlir.addressof": _address_of,
+    "llvm.getelementptr": _element_pointer,
     "hivm.hir.pointer_cast": _pointer_cast,
     "hivm.hir.bitcast": _bitcast,
     "hivm.hir.get_block_idx": _to_type,

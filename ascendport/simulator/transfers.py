@@ -35,10 +35,13 @@ class Transfers(State):
             return
         number, byte = tensor_of(words[source.word])
         strides = words[source.word + 1 + rank :][:rank]
-        data = self.gather(site, number, byte, sizes, strides, dtype)
         fill = scalar_value(words[value.word], dtype)
         steps = words[target.word + 1 + rank :][:rank]
         padding = words[left.word]
+        # The library moves as many elements as the source has, whatever the target's sizes.
+        if not self.fits(site, words[target.word], sizes, steps, padding, dtype.itemsize):
+            return
+        data = self.gather(site, number, byte, sizes, strides, dtype)
         if padding:
             self.pad_left(words, target, padding, fill, dtype)
         self.pad_right(words, target, sizes, steps, padding, words[mode.word], fill, dtype)
@@ -50,6 +53,30 @@ class Transfers(State):
         # What lies outside the tensor is reported as such, and not again as undefined.
         shadow[...] = 0
         self.bytes_read += data.size * dtype.itemsize
+
+    def fits(
+        self,
+        site: CallSite,
+        address: int,
+        sizes: Sequence[int],
+        steps: Sequence[int],
+        left: int,
+        size: int,
+    ) -> bool:
+        """Whether all that a load writes lies in UB; reports it where it does not."""
+        spans = [(count - 1) * step for count, step in zip(sizes, steps, strict=True)]
+        first = address + size * (sum(min(span, 0) for span in spans) - left * steps[-1])
+        end = address + size * (sum(max(span, 0) for span in spans) + 1)
+        if left >= 0 and min(first, address) >= 0 and end <= self.ub_bytes:
+            return True
+        self.findings.add(
+            Kind.UB_RANGE,
+            f"UB bytes {first}..{end}; the Unified Buffer has {self.ub_bytes} bytes",
+            site,
+            self.program,
+            offset=first,
+        )
+        return False
 
     def pad_left(self, words: Words, target: Operand, count: int, fill: Any, dtype: Any) -> None:
         rank, size = target.rank, dtype.itemsize
@@ -244,13 +271,16 @@ class Transfers(State):
             combine.at(flat, places, values)
         self.accesses.many(number, starts[good], dtype.itemsize, flags, site.number)
 
-    def lock_words(self, words: Words, site: CallSite) -> tuple[GmTensor, Array, int]:
+    def lock_words(self, words: Words, site: CallSite) -> tuple[Array, int]:
+        """The memory that the lock lies in, and its place there."""
         number, byte = tensor_of(words[site.operands[0].word])
-        tensor = self.tensors[number]
-        return tensor, self.elements(tensor, np.dtype(np.int64)), byte // 8
+        tensor = self.tensors.get(number)
+        if tensor is None or not tensor.whole(byte, 8):
+            raise IndexError("the lock lies outside its memory")
+        return self.elements(tensor, np.dtype(np.int64)), byte // 8
 
     def lock(self, site: CallSite, words: Words) -> None:
-        _, memory, place = self.lock_words(words, site)
+        memory, place = self.lock_words(words, site)
         turn = int(memory[place])
         # Programs that this run leaves out are taken to have passed the lock on.
         while self.chosen is not None and turn < self.program and turn not in self.chosen:
@@ -265,12 +295,12 @@ class Transfers(State):
         self.arrays.state[Slot.ACCESS] |= LOCKED
 
     def unlock(self, site: CallSite, words: Words) -> None:
-        _, memory, place = self.lock_words(words, site)
+        memory, place = self.lock_words(words, site)
         memory[place] = self.program + 1
         self.arrays.state[Slot.ACCESS] &= ~LOCKED
 
     def free_lock(self, site: CallSite, words: Words) -> None:
-        _, memory, place = self.lock_words(words, site)
+        memory, place = self.lock_words(words, site)
         if int(memory[place]) <= self.program:
             self.lock(site, words)
             self.unlock(site, words)

@@ -41,6 +41,7 @@ def translate(program: Program) -> Translation:
 _NOT_COUNTED = {
     *RECORDED,
     *("arith.constant", "memref.cast", "hivm.hir.pointer_cast", "memref.memory_space_cast"),
+    *("llvm.mlir.constant", "llvm.mlir.addressof", "llvm.getelementptr"),
     # Counted with their memory.
     *("memref.load", "memref.store"),
 }
@@ -51,13 +52,12 @@ class _Translator(Arithmetic, Access, Control):
     def __init__(self, program: Program) -> None:
         super().__init__()
         self.program = program
+        self.strings = list(program.strings)
 
     def result(self) -> Translation:
         for number, parameter in enumerate(self.program.parameters):
             self.parameter(number, parameter.name, parameter.type)
-        self.block_of(self.program.body)
-        self.flush_work()
-        self.emit("ret i32 0")
+        self.graph(self.program.body, self.program.blocks)
         body = "\n".join(
             [
                 *(
@@ -96,7 +96,7 @@ class _Translator(Arithmetic, Access, Control):
         """Emits the operations; returns the terminator, if the block has one."""
         for op in block.operations:
             self.location = op.location
-            if op.name in ("scf.yield", "scf.condition"):
+            if op.name in ("scf.yield", "scf.condition", "cf.br", "cf.cond_br"):
                 return op
             if op.name == "return":
                 if op.operands:
@@ -119,6 +119,10 @@ class _Translator(Arithmetic, Access, Control):
                 raise self.unsupported(name)
         except KeyError as error:
             raise MalformedError(f"{name} uses a value that is not there: {error}") from error
+        except (ValueError, IndexError, AssertionError, StopIteration) as error:
+            raise MalformedError(
+                f"the operands and types of {name} do not fit", op.location or ""
+            ) from error
 
     def nothing(self, op: Op) -> None:
         """Changes nothing that is modelled: the template library sets masks itself."""
@@ -126,6 +130,10 @@ class _Translator(Arithmetic, Access, Control):
 
 _HANDLERS: dict[str, Callable[[_Translator, Op], None]] = {
     "arith.constant": _Translator.constant,
+    "llvm.mlir.constant": _Translator.constant,
+    "llvm.mlir.addressof": _Translator.text,
+    "llvm.getelementptr": _Translator.same,
+    "builtin.unrealized_conversion_cast": _Translator.pointer_kind,
     "arith.cmpi": _Translator.compare,
     "arith.cmpf": _Translator.compare,
     "arith.select": _Translator.select,
@@ -151,6 +159,9 @@ _HANDLERS: dict[str, Callable[[_Translator, Op], None]] = {
     "hivm.hir.pointer_cast": _Translator.pointer_cast,
     "hivm.hir.bitcast": _Translator.bitcast,
     "hivm.hir.get_block_idx": _Translator.block_index,
+    "hivm.hir.get_block_num": _Translator.block_number,
+    "hivm.hir.get_sub_block_idx": _Translator.first_of_one,
+    "hivm.hir.get_sub_block_num": _Translator.one_of_one,
     "hivm.hir.set_flag": _Translator.flag,
     "hivm.hir.wait_flag": _Translator.flag,
     "hivm.hir.pipe_barrier": _Translator.barrier,

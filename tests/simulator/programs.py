@@ -116,6 +116,9 @@ def _remember(text: str, types: dict[str, str]) -> None:
     if not match:
         return
     rest = match[2]
+    if rest.startswith(("llvm.mlir.addressof", "llvm.getelementptr")):
+        types[match[1]] = "!llvm.ptr"
+        return
     start = max(rest.rfind(word) + len(word) for word in (" : ", " to ", " into ", " -> "))
     boolean = rest.startswith("arith.cmp") or rest in (
         "arith.constant true",

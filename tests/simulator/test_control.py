@@ -128,6 +128,173 @@ def test_endless_loop_is_stopped() -> None:
     assert not result.clean
 
 
+def test_a_loop_whose_bounds_are_data_is_stopped_too() -> None:
+    """Also where it is long, not endless: its rounds are counted where it starts."""
+    body = """
+    %lo = arith.constant 0 : i64
+    %one = arith.constant 1 : i32
+    scf.for %i = %lo to %n step %s : i64 {
+    %j = arith.index_cast %lo : i64 to index
+    memref.store %one, %x[%j] : gm<?xi32>
+    }
+    """
+    for rounds, step, good in ((1000, 1, True), (1001, 1, False), (2**62, 1, False)):
+        arguments = {"x": ("gm<?xi32>", np.zeros(1, np.int32)), "n": ("i64", rounds)}
+        result = run(body, arguments | {"s": ("i64", step)}, max_iterations=1000)
+        assert kinds(result) == ([] if good else ["ENDLESS"])
+    for step in (0, -1):
+        arguments = {"x": ("gm<?xi32>", np.zeros(1, np.int32)), "n": ("i64", 5)}
+        assert kinds(run(body, arguments | {"s": ("i64", step)})) == ["ENDLESS"]
+        arguments["n"] = ("i64", 0)
+        assert run(body, arguments | {"s": ("i64", step)}).clean
+
+
+GRAPH = """
+    %c0 = arith.constant 0 : index
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %nine = arith.constant 9 : i32
+    %big = arith.cmpi sgt, %n, %nine : i32
+    cf.cond_br %big, ^bb3(%one, %x : i32, gm<?xi32>), ^bb1(%zero, %zero : i32, i32)
+    ^bb1(%i: i32, %sum: i32):
+    %more = arith.cmpi slt, %i, %n : i32
+    cf.cond_br %more, ^bb2, ^bb3(%sum, %y : i32, gm<?xi32>)
+    ^bb2:  // pred: ^bb1
+    %next = arith.addi %i, %STEP : i32
+    %total = arith.addi %sum, %next : i32
+    cf.br ^bb1(%next, %total : i32, i32)
+    ^bb3(%v: i32, %m: memref<?xi32, #hivm.address_space<gm>>):
+    memref.store %v, %m[%c0] : gm<?xi32>
+"""
+
+
+@pytest.mark.parametrize(("n", "x", "y"), [(0, -1, 0), (4, -1, 10), (9, -1, 45), (10, 1, -1)])
+def test_branches_between_blocks_carry_values_and_views(n: int, x: int, y: int) -> None:
+    first, second = np.full(1, -1, np.int32), np.full(1, -1, np.int32)
+    arguments = {"x": ("gm<?xi32>", first), "y": ("gm<?xi32>", second), "n": ("i32", n)}
+    assert run(GRAPH.replace("%STEP", "%one"), arguments).clean
+    assert (first[0], second[0]) == (x, y)
+
+
+def test_a_loop_of_blocks_without_an_end_is_stopped() -> None:
+    arguments: dict[str, tuple[str, Any]] = {
+        name: ("gm<?xi32>", np.zeros(1, np.int32)) for name in "xy"
+    }
+    body = GRAPH.replace("%STEP", "%zero")
+    result = run(body, arguments | {"n": ("i32", 3)}, max_iterations=50)
+    assert kinds(result) == ["ENDLESS"]
+
+
+def test_both_ways_of_a_branch_may_lead_to_one_block() -> None:
+    body = """
+    %c0 = arith.constant 0 : index
+    %one = arith.constant 1 : i32
+    %two = arith.constant 2 : i32
+    %f = arith.cmpi eq, %n, %one : i32
+    cf.cond_br %f, ^bb1(%one : i32), ^bb1(%two : i32)
+    ^bb1(%v: i32):
+    memref.store %v, %x[%c0] : gm<?xi32>
+    """
+    for n, wanted in ((1, 1), (5, 2)):
+        out = np.zeros(1, np.int32)
+        assert run(body, {"x": ("gm<?xi32>", out), "n": ("i32", n)}).clean
+        assert out[0] == wanted
+
+
+def test_a_branch_on_what_was_never_written() -> None:
+    body = """
+    %c0 = arith.constant 0 : index
+    %a = arith.constant 0 : i64
+    %one = arith.constant 1 : i32
+    %u = hivm.hir.pointer_cast(%a) : ub<8xi32>
+    %v = memref.load %u[%c0] : ub<8xi32>
+    %f = arith.cmpi eq, %v, %one : i32
+    cf.cond_br %f, ^bb1, ^bb2
+    ^bb1:
+    return
+    ^bb2:
+    """
+    assert kinds(run(body, {})) == ["UNDEFINED"]
+
+
+def test_block_numbers() -> None:
+    body = """
+    %p = hivm.hir.get_block_idx -> i64
+    %n = hivm.hir.get_block_num -> i64
+    %s = hivm.hir.get_sub_block_idx -> i64
+    %k = hivm.hir.get_sub_block_num -> i64
+    %t = arith.constant 10 : i64
+    %a = arith.muli %n, %t : i64
+    %b = arith.addi %a, %k : i64
+    %c = arith.muli %b, %t : i64
+    %d = arith.addi %c, %s : i64
+    %at = arith.index_cast %p : i64 to index
+    memref.store %d, %x[%at] : gm<?xi64>
+    """
+    out = np.zeros(6, np.int64)
+    assert run(body, {"x": ("gm<?xi64>", out)}, (2, 3)).clean
+    assert out.tolist() == [610] * 6
+
+
+def _floor(a: int, b: int) -> int:
+    return a // b
+
+
+def _ceiling(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@pytest.mark.parametrize(
+    ("name", "right"), [("floordivsi", _floor), ("ceildivsi", _ceiling), ("ceildivui", _ceiling)]
+)
+def test_divisions_that_round(name: str, right: Any) -> None:
+    body = f"""
+    %c0 = arith.constant 0 : index
+    %r = arith.{name} %a, %b : i32
+    memref.store %r, %x[%c0] : gm<?xi32>
+    """
+    made = Simulator(program(body, {"x": "gm<?xi32>", "a": "i32", "b": "i32"}))
+    signs = (1,) if name.endswith("ui") else (1, -1)
+    for a in (0, 1, 6, 7, 8, 2**31 - 1):
+        for b in (1, 2, 7, 2**31 - 1):
+            for s in signs:
+                for t in signs:
+                    out = np.zeros(1, np.int32)
+                    assert made.run([out, s * a, t * b]).clean
+                    assert out[0] == right(s * a, t * b)
+
+
+@pytest.mark.parametrize(
+    "name", ["exp", "exp2", "log", "log2", "sin", "cos", "tanh", "floor", "ceil", "trunc", "sqrt"]
+)
+def test_scalar_functions(name: str) -> None:
+    body = f"""
+    %c0 = arith.constant 0 : index
+    %r = math.{name} %a : f32
+    memref.store %r, %x[%c0] : gm<?xf32>
+    """
+    made = Simulator(program(body, {"x": "gm<?xf32>", "a": "f32"}))
+    for value in (0.25, 1.0, 1.75, 9.5):
+        out = np.zeros(1, np.float32)
+        assert made.run([out, value]).clean
+        np.testing.assert_allclose(out[0], getattr(np, name)(np.float32(value)), rtol=3e-7)
+
+
+def test_a_semi_affine_divisor_of_zero_does_not_trap() -> None:
+    body = """
+    %i = arith.index_cast %n : i64 to index
+    %r = affine.apply affine_map<()[s0] -> (7 floordiv s0)>()[%i]
+    %v = arith.index_cast %r : index to i64
+    %c0 = arith.constant 0 : index
+    memref.store %v, %x[%c0] : gm<?xi64>
+    """
+    made = Simulator(program(body, {"x": "gm<?xi64>", "n": "i64"}))
+    for n, wanted in ((2, 3), (7, 1), (0, None)):
+        out = np.zeros(1, np.int64)
+        assert made.run([out, n]).clean
+        assert wanted is None or out[0] == wanted
+
+
 OPERATIONS: dict[str, Any] = {
     "addi": lambda a, b: a + b,
     "subi": lambda a, b: a - b,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ascendport.simulator import Kind, Result
+from ascendport.simulator.state import Arrays
 from tests.simulator.programs import kinds, run, zeros
 
 # A tile goes GM → UB (MTE2), through V, and back (MTE3). Flags are left out one at a time.
@@ -148,6 +149,27 @@ def test_what_the_scalar_unit_waited_for_is_over_on_every_pipe() -> None:
     # What S reads itself is read before anything issued later.
     read = "%s = memref.load %u[%c0] : ub<64xf32>"
     assert simulate(LOAD, flags("MTE2", "S"), read, LOAD.replace("gx1", "gy1"))[0].findings == ()
+
+
+def test_programs_start_without_what_others_left_open() -> None:
+    assert races(simulate(LOAD, LOAD)[0])
+    x, y = np.arange(64, dtype=np.float32), zeros(64)
+    arguments = {"x": ("gm<?xf32>", x), "y": ("gm<?xf32>", y)}
+    assert run(HEAD + LOAD, arguments, (3,)).clean
+
+
+def test_clocks_start_again_before_they_wrap() -> None:
+    arrays = Arrays(1024, [])
+    arrays.reset(0)
+    arrays.clocks[4] = 2**30
+    arrays.writes[3] = 2**30
+    arrays.reset(1)
+    assert (arrays.clocks[4] == 1).all()
+    assert not arrays.writes.any()
+    arrays.writes[3] = 1
+    arrays.reset(2)
+    assert (arrays.clocks[4] == 2).all()
+    assert (arrays.clocks[:4] >= arrays.writes.max()).all()
 
 
 def test_neighbouring_buffers_do_not_disturb_each_other() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from ascendport.simulator import Result, Simulator
 from ascendport.simulator.library.reduce import fold, halve
-from tests.simulator.programs import ALL, NAMES, program
+from tests.simulator.programs import ALL, NAMES, program, run
 
 SIZES = (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 CAPACITY = 272
@@ -624,6 +624,94 @@ def test_interleave_flip_copy_and_sort() -> None:
     for down in (True, False):
         _, (got,) = call("sort_1d_float", items, 16, f, None, down)
         same(got, np.sort(f)[::-1] if down else np.sort(f))
+
+
+SORTED = [Item("in", "f32"), Item("out", "f32"), Item("out", "i32"), Item("scratch", "f32")]
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["rising", "falling"])
+def test_sorted_with_places(down: bool) -> None:
+    items = [*SORTED, Item("scalar", "i1")]
+    for count in (1, 2, 31, 32, 33, 65, 257):
+        values = np.random.default_rng(count).integers(-4, 4, count).astype(np.float32)
+        _, (got, places) = call("sort_with_index_1d_float", items, count, values, None, None, down)
+        order = np.argsort(-values if down else values, kind="stable")
+        same(got, values[order])
+        assert (places == order).all()
+
+
+def test_nan_comes_last_in_rising_order_and_first_in_falling() -> None:
+    values = np.array([1, np.nan, -np.inf, 3, np.inf], np.float32)
+    for down in (False, True):
+        items = [*SORTED, Item("scalar", "i1")]
+        _, (got, _) = call("sort_with_index_1d_float", items, 5, values, None, None, down)
+        assert list(np.isnan(got)) == [down, False, False, False, not down]
+
+
+@pytest.mark.parametrize("element", ["i16", "i32", "f16", "bf16", "f32"])
+def test_gather_by_mask_packs_the_chosen_ones(element: str) -> None:
+    items = [Item("in", element), Item("in", "i1"), Item("inout", element), Item("out", "i64", 1)]
+    callee = f"vgathermask_1d_{NAMES[element]}"
+    for count in (1, 7, 8, 33, 64, 257):
+        values, before = draw(element, count), draw(element, count, 3)
+        for share in (0.0, 0.4, 1.0):
+            mask = np.random.default_rng(count).random(count) < share
+            result, (got, size) = call(callee, items, count, values, mask, before, None)
+            assert result.clean
+            chosen = int(mask.sum())
+            assert size[0] == chosen
+            same(got, np.concatenate([values[mask], before[chosen:]]))
+
+
+def test_powers_of_integers_wrap_and_negative_ones_vanish() -> None:
+    items = [Item("in", "i32"), Item("in", "i32"), Item("out", "i32"), Item("scratch", "i32")]
+    bases = [0, 1, -1, 2, -3, 7, 46341, 2**31 - 1, -(2**31)]
+    exponents = [0, 1, 2, 3, 31, 32, 2**31 - 1, -1, -2, -3, -(2**31)]
+    pairs = [(base, exponent) for base in bases for exponent in exponents]
+
+    def power(base: int, exponent: int) -> int:
+        exponent = -2 if exponent == -(2**31) else exponent
+        if exponent < 0:
+            return base ** (-exponent % 2 + 2) if abs(base) == 1 else 0
+        wrapped = pow(base, exponent, 2**32)
+        return wrapped - 2**32 if wrapped >= 2**31 else wrapped
+
+    base, exponent = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    _, (got,) = call("vpow_1d_int32_t", items, len(pairs), base, exponent, None)
+    assert got.tolist() == [power(*pair) for pair in pairs]
+
+
+def test_a_masked_histogram_takes_its_mask_for_bytes() -> None:
+    """As the library does: the compiler's packed booleans are read eight elements too far."""
+    body = """
+    %c0 = arith.constant 0 : index
+    %z = arith.constant 0 : i32
+    %z8 = arith.constant 0 : i8
+    %bins = arith.constant 4 : i64
+    %a0 = arith.constant 0 : i64
+    %a1 = arith.constant 1024 : i64
+    %a2 = arith.constant 2048 : i64
+    %src = hivm.hir.pointer_cast(%a0) : ub<8xi32>
+    %mask = hivm.hir.pointer_cast(%a1) : ub<8xi1>
+    %bytes = hivm.hir.pointer_cast(%a1) : ub<8xi8>
+    %count = hivm.hir.pointer_cast(%a2) : ub<4xi32>
+    %gs = slice %x[0, 8] : i32
+    %gm = slice %m[0, 8] : i8
+    %gc = slice %y[0, 4] : i32
+    call @load_gm_to_ubuf_1d_int32_t(%gs, %src, %z, %z, %c0)
+    call @load_gm_to_ubuf_1d_int8_t(%gm, %bytes, %z, %z8, %c0)
+    call @broadcast_scalar_int32_t_to_1d(%z, %count)
+    hivm.hir.pipe_barrier[<PIPE_ALL>]
+    call @histogram_1d_masked_int32_t(%src, %bins, %mask, %count)
+    hivm.hir.pipe_barrier[<PIPE_ALL>]
+    call @store_ubuf_to_gm_1d_int32_t(%count, %gc, %z)
+    """
+    x = np.array([0, 1, 1, 2, 3, 3, 9, -1], np.int32)
+    mask = np.array([1, 0, 1, 1, 0, 1, 1, 1], np.int8)
+    counts = np.zeros(4, np.int32)
+    arguments = {"x": ("gm<?xi32>", x), "m": ("gm<?xi8>", mask), "y": ("gm<?xi32>", counts)}
+    assert run(body, arguments).clean
+    assert counts.tolist() == [1, 1, 1, 1]
 
 
 # --- more axes, in place, strides ---------------------------------------------------------

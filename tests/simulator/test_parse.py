@@ -67,7 +67,21 @@ def test_locations_follow_aliases() -> None:
     text += (
         '#loc1 = loc(callsite(#loc2 at #loc3))\n#loc2 = loc("a.py":7:3)\n#loc3 = loc("b.py":1:1)'
     )
-    assert parse(text).body.operations[0].location == Location("a.py", 7, 3)
+    inlined = Location("a.py", 7, 3, within=Location("b.py", 1, 1))
+    assert parse(text).body.operations[0].location == inlined
+
+
+def test_a_location_keeps_every_call_it_was_inlined_through() -> None:
+    text = program("%0 = arith.constant 1 : i32", {}).replace('loc("kernel.py":1:1)', "loc(#loc1)")
+    text += (
+        "#loc1 = loc(callsite(#loc2 at #loc3))\n#loc2 = loc(callsite(#loc4 at #loc5))\n"
+        '#loc3 = loc("c.py":1:1)\n#loc4 = loc("name"("a.py":7:3))\n#loc5 = loc("b.py":4:1)'
+    )
+    place, files = parse(text).body.operations[0].location, []
+    while place:
+        files.append(place.file)
+        place = place.within
+    assert files == ["a.py", "b.py", "c.py"]
 
 
 def test_an_unknown_operation_is_named_with_its_place() -> None:
@@ -92,8 +106,9 @@ def test_an_unknown_library_function_is_named_with_its_place() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "%0 = hivm.hir.get_sub_block_idx -> i64",
-        "cf.br ^bb1",
+        "cf.br ^bb7",
+        "cf.switch %gx : i32, [default: ^bb1]",
+        "%0 = llvm.mlir.addressof @missing : !llvm.ptr",
         "%0 = arith.constant dense<0> : vector<4xi32>",
         "%0 = memref.alloc() : ub<4xf32>",
         "hivm.hir.set_flag[<PIPE_M>, <PIPE_V>, <EVENT_ID0>]",

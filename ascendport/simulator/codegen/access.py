@@ -143,7 +143,10 @@ class Access(Views):
 
     def barrier(self, op: Op) -> None:
         name = str(op.attributes["pipe"])
-        pipe = None if name == "ALL" else self.pipe(name)
+        self.wait_for(None if name == "ALL" else self.pipe(name))
+
+    def wait_for(self, pipe: Pipe | None) -> None:
+        """A barrier of one pipe, or of all."""
         location = self.location
         number = self.site(lambda number: EventSite(number, "pipe_barrier", pipe, None, location))
         self.flush_work()
@@ -155,6 +158,8 @@ class Access(Views):
         if op.results:
             raise self.unsupported(f"{callee} with results")
         entry = lookup(callee, op.types, self.location)
+        if entry.barrier:
+            self.wait_for(None)
         self.flush_work()
         word = 2
         operands: list[Operand] = []

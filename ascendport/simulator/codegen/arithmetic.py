@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from ascendport.simulator.affine import AffineMap, Expression
-from ascendport.simulator.codegen.emit import FLOATS, LLVM, Emitter, View, Word
+from ascendport.simulator.codegen.emit import FLOATS, LLVM, Emitter, View, Word, is_number
 from ascendport.simulator.ir import MemRef, Op, Scalar
 from ascendport.simulator.layout import Slot, Use
 
@@ -35,6 +35,17 @@ _FLOAT_CALL = {
     "sqrt": "llvm.sqrt.f32",
     "floor": "llvm.floor.f32",
     "ceil": "llvm.ceil.f32",
+    "trunc": "llvm.trunc.f32",
+    "round": "llvm.round.f32",
+    "roundeven": "llvm.roundeven.f32",
+    "exp": "llvm.exp.f32",
+    "exp2": "llvm.exp2.f32",
+    "log": "llvm.log.f32",
+    "log2": "llvm.log2.f32",
+    "sin": "llvm.sin.f32",
+    "cos": "llvm.cos.f32",
+    "tanh": "tanhf",
+    "erf": "erff",
 }
 
 _CONVERSIONS = {
@@ -87,6 +98,37 @@ class Arithmetic(Emitter):
         program = self.slot(Slot.PROGRAM)
         self.values[op.results[0]] = Word(self.from_bits(program, kind.name), kind.name)
 
+    def first_of_one(self, op: Op) -> None:
+        """`get_sub_block_idx`: programs for vector cores alone have one sub-block."""
+        kind = op.types[0]
+        assert isinstance(kind, Scalar)
+        self.values[op.results[0]] = Word("0", kind.name)
+
+    def one_of_one(self, op: Op) -> None:
+        """`get_sub_block_num`."""
+        kind = op.types[0]
+        assert isinstance(kind, Scalar)
+        self.values[op.results[0]] = Word("1", kind.name)
+
+    def block_number(self, op: Op) -> None:
+        """`get_block_num`: how many programs the launch has."""
+        kind = op.types[0]
+        assert isinstance(kind, Scalar)
+        self.values[op.results[0]] = Word(
+            self.from_bits(self.slot(Slot.PROGRAMS), kind.name), kind.name
+        )
+
+    def text(self, op: Op) -> None:
+        """The address of a text stands for the text: its number."""
+        name = str(op.attributes["name"])
+        if name not in self.strings:
+            raise self.unsupported(f"llvm.mlir.addressof @{name}")
+        self.values[op.results[0]] = Word(str(self.strings.index(name)), "i64")
+
+    def same(self, op: Op) -> None:
+        """The start of a text."""
+        self.values[op.results[0]] = self.values[op.operands[0]]
+
     def affine(self, op: Op) -> None:
         mapping = op.attributes["map"]
         assert isinstance(mapping, AffineMap)
@@ -113,20 +155,27 @@ class Arithmetic(Emitter):
             return self.let(f"{word} i64 {a}, {b}")
         return self.floor_division(operator, a, b)
 
-    def floor_division(self, operator: str, a: str, b: str) -> str:
-        quotient = self.let(f"sdiv i64 {a}, {b}")
-        rest = self.let(f"srem i64 {a}, {b}")
-        inexact = self.let(f"icmp ne i64 {rest}, 0")
-        opposite = self.let(f"icmp slt i64 {rest}, 0")
-        if operator == "floordiv":
-            down = self.let(f"and i1 {inexact}, {opposite}")
-            return self.let(f"sub i64 {quotient}, {self.let(f'zext i1 {down} to i64')}")
-        if operator == "ceildiv":
-            positive = self.let(f"xor i1 {opposite}, true")
-            up = self.let(f"and i1 {inexact}, {positive}")
-            return self.let(f"add i64 {quotient}, {self.let(f'zext i1 {up} to i64')}")
-        shifted = self.let(f"add i64 {rest}, {b}")
-        return self.let(f"select i1 {opposite}, i64 {shifted}, i64 {rest}")
+    def floor_division(self, operator: str, a: str, b: str, target: str = "i64") -> str:
+        """``floordiv``, ``ceildiv``, ``mod`` (of a positive divisor)."""
+        quotient = self.let(self.division("sdiv", target, a, b))
+        rest = self.let(self.division("srem", target, a, b))
+        if operator == "mod":
+            shifted = self.let(f"add {target} {rest}, {b}")
+            below = self.let(f"icmp slt {target} {rest}, 0")
+            return self.let(f"select i1 {below}, {target} {shifted}, {target} {rest}")
+        inexact = self.let(f"icmp ne {target} {rest}, 0")
+        signs = self.let(f"xor {target} {rest}, {b}")
+        against = "slt" if operator == "floordiv" else "sge"
+        away = self.let(f"icmp {against} {target} {signs}, 0")
+        step = self.let(f"zext i1 {self.let(f'and i1 {inexact}, {away}')} to {target}")
+        word = "sub" if operator == "floordiv" else "add"
+        return self.let(f"{word} {target} {quotient}, {step}")
+
+    def unsigned_ceiling(self, target: str, a: str, b: str) -> str:
+        quotient = self.let(self.division("udiv", target, a, b))
+        rest = self.let(self.division("urem", target, a, b))
+        inexact = self.let(f"icmp ne {target} {rest}, 0")
+        return self.let(f"add {target} {quotient}, {self.let(f'zext i1 {inexact} to {target}')}")
 
     def arithmetic(self, op: Op) -> None:
         name = op.name.partition(".")[2]
@@ -150,6 +199,12 @@ class Arithmetic(Emitter):
         elif name in _MINMAX:
             call = f"call {target} @llvm.{_MINMAX[name]}.{target}({target} {a}, {target} {b})"
             self.define(op, call, kind, *words)
+        elif name in ("floordivsi", "ceildivsi"):
+            text = self.floor_division(name.removesuffix("si"), a, b, target)
+            self.values[op.results[0]] = Word(text, kind, self.either(*words))
+        elif name == "ceildivui":
+            text = self.unsigned_ceiling(target, a, b)
+            self.values[op.results[0]] = Word(text, kind, self.either(*words))
         elif name == "absi":
             self.define(op, f"call {target} @llvm.abs.{target}({target} {a}, i1 0)", kind, *words)
         else:
@@ -171,6 +226,8 @@ class Arithmetic(Emitter):
 
     def division(self, instruction: str, target: str, a: str, b: str) -> str:
         """Division whose undefined cases (by 0, and the lowest value by -1) do not trap."""
+        if is_number(b) and int(b) > 0:
+            return f"{instruction} {target} {a}, {b}"
         zero = self.let(f"icmp eq {target} {b}, 0")
         safe = self.let(f"select i1 {zero}, {target} 1, {target} {b}")
         if instruction in ("sdiv", "srem"):

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ascendport.simulator.codegen.emit import LLVM, Emitter, Value, View, Word, known
-from ascendport.simulator.ir import Op, Scalar, Type
+from ascendport.simulator.codegen.emit import (
+    LLVM,
+    Emitter,
+    Value,
+    View,
+    Word,
+    is_number,
+    known,
+)
+from ascendport.simulator.ir import Block, Op, Scalar, Type
 from ascendport.simulator.layout import Signal, Slot, Use
 from ascendport.simulator.sites import AccessSite
 
@@ -99,6 +107,7 @@ class Control(Emitter):
         initial = [self.values[name] for name in op.operands[3:]]
         kind = LLVM[lower.kind]
         self.flush_work()
+        self.burn_all(lower, upper, step)
         scope = self.loop_scope(op)
         before, head, body, end = self.block, self.label(), self.label(), self.label()
         self.emit(f"br label %{head}")
@@ -155,7 +164,7 @@ class Control(Emitter):
             phis.append(rows)
             carried.append(self.rebuild(declared, iter([text for _, text in rows])))
             self.values[name] = carried[-1]
-        self.burn()
+        self.burn("scf.while")
         last = self.block_of(first)
         if last is None or last.name != "scf.condition":
             raise self.unsupported("scf.while without a condition")
@@ -184,19 +193,104 @@ class Control(Emitter):
         for name, value in zip(op.results, passed, strict=True):
             self.values[name] = value
 
-    def burn(self) -> None:
-        """Counts an iteration of a loop that may not end."""
+    def burn(self, name: str, rounds: str = "1", wrong: str = "false") -> None:
+        """Counts ``rounds`` (i64) of a loop; ends the program where there are too many.
+
+        ``wrong``: an i1 that says that the loop has no end at all.
+        """
         location = self.location
         place = self.let(f"getelementptr i64, ptr %m, i64 {int(Slot.FUEL)}")
-        left = self.let(f"sub i64 {self.let(f'load i64, ptr {place}')}, 1")
+        left = self.let(f"sub i64 {self.let(f'load i64, ptr {place}')}, {rounds}")
         self.emit(f"store i64 {left}, ptr {place}")
-        out, dry, go = self.let(f"icmp slt i64 {left}, 0"), self.label(), self.label()
+        short = self.let(f"icmp slt i64 {left}, 0")
+        out, dry, go = self.let(f"or i1 {short}, {wrong}"), self.label(), self.label()
         self.emit(f"br i1 {out}, label %{dry}, label %{go}")
         self.start(dry)
-        number = self.site(lambda number: AccessSite(number, "scf.while", location))
+        number = self.site(lambda number: AccessSite(number, name, location))
         self.signal(Signal.FUEL_OUT, number, "0", "0")
         self.emit("br label %stopped")
         self.start(go)
+
+    def burn_all(self, lower: Word, upper: Word, step: Word) -> None:
+        """Counts all rounds of a loop whose bounds are known where it starts."""
+        texts = [word.text for word in (lower, upper, step)]
+        if all(map(is_number, texts)) and int(texts[2]) > 0:
+            return
+        kind = LLVM[lower.kind]
+        wide = texts if kind == "i64" else [self.let(f"sext {kind} {t} to i64") for t in texts]
+        forward = self.let(f"icmp slt i64 {wide[0]}, {wide[1]}")
+        stuck = self.let(f"icmp sle i64 {wide[2]}, 0")
+        wrong = self.let(f"and i1 {forward}, {stuck}")
+        safe = self.let(f"select i1 {stuck}, i64 1, i64 {wide[2]}")
+        rounds = self.let(f"udiv i64 {self.let(f'sub i64 {wide[1]}, {wide[0]}')}, {safe}")
+        # A distance beyond 2^63 is one too many in any case.
+        least = self.let(f"call i64 @llvm.umin.i64(i64 {rounds}, i64 {(1 << 62)})")
+        counted = self.let(f"select i1 {forward}, i64 {least}, i64 0")
+        self.burn("scf.for", counted, wrong)
+
+    def graph(self, first: Block, others: Sequence[tuple[str, Block]]) -> None:
+        """A function that branches between blocks; others than the first are labelled."""
+        labels = {label: f"{label}.x" for label, _ in others}
+        arguments = {label: block.arguments for label, block in others}
+        phis: dict[str, tuple[int, list[list[tuple[str, str]]]]] = {}
+        arrivals: dict[str, list[tuple[str, list[Value]]]] = {label: [] for label in labels}
+
+        def leave(block: Block) -> None:
+            last = self.block_of(block)
+            if last is None:
+                self.flush_work()
+                self.emit("ret i32 0")
+                return
+            jumps = last.attributes.get("jumps")
+            if not isinstance(jumps, list) or any(jump.label not in labels for jump in jumps):
+                raise self.unsupported(f"{last.name} out of the function")
+            self.count_work(last.name)
+            if last.operands:
+                self.use(self.word(last.operands[0]), Use.BRANCH)
+            self.flush_work()
+            if any(jump.label in phis for jump in jumps):
+                self.burn(last.name)
+            if last.operands:
+                # A block of its own for each way: both may lead to one place with other values.
+                ways = [self.label() for _ in jumps]
+                where = ", ".join(f"label %{way}" for way in ways)
+                self.emit(f"br i1 {self.word(last.operands[0]).text}, {where}")
+            for number, jump in enumerate(jumps):
+                if last.operands:
+                    self.start(ways[number])
+                values = [self.values[name] for name in jump.operands]
+                arrivals[jump.label].append((self.block, values))
+                self.emit(f"br label %{labels[jump.label]}")
+
+        leave(first)
+        for label, block in others:
+            self.start(labels[label])
+            rows_of: list[list[tuple[str, str]]] = []
+            for name, declared in arguments[label]:
+                rows = [(kind, self.fresh()) for kind, _ in self.components(_blank(declared))]
+                rows_of.append(rows)
+                self.values[name] = self.rebuild(declared, iter([text for _, text in rows]))
+            phis[label] = (len(self.lines), rows_of)
+            leave(block)
+        for label, (place, rows_of) in sorted(phis.items(), key=lambda item: -item[1][0]):
+            lines: list[str] = []
+            for number, rows in enumerate(rows_of):
+                columns = [self.components(values[number]) for _, values in arrivals[label]]
+                for row, (kind, text) in enumerate(rows):
+                    pairs = ", ".join(
+                        f"[ {column[row][1]}, %{block} ]"
+                        for (block, _), column in zip(arrivals[label], columns, strict=True)
+                    )
+                    lines.append(f"  {text} = phi {kind} {pairs}")
+            self.lines[place:place] = lines
+
+
+def _blank(kind: Type) -> Value:
+    """Some value of a type."""
+    if isinstance(kind, Scalar):
+        return Word("0", kind.name)
+    zeros = ("0",) * len(kind.shape)
+    return View(kind, "0", "0", zeros, zeros)
 
 
 def _has_records(op: Op) -> bool:

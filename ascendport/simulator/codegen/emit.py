@@ -76,6 +76,8 @@ class Emitter:
         self.pure: list[tuple[int, str]] | None = None
         """Inside a loop without records: counters of its work sites."""
         self.location: Location | None = None
+        self.strings: list[str] = []
+        """Names of the constants that hold texts."""
 
     def emit(self, line: str) -> None:
         self.lines.append("  " + line)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from ascendport.simulator.codegen.emit import Emitter, View, Word, is_number, known
 from ascendport.simulator.errors import UnsupportedError
-from ascendport.simulator.ir import Index, MemRef, Op
+from ascendport.simulator.ir import Index, MemRef, Op, Scalar
 from ascendport.simulator.layout import BLOCK, Signal, Use
 from ascendport.simulator.sites import AccessSite
 
@@ -17,9 +17,19 @@ class Views(Emitter):
 
     def pointer_cast(self, op: Op) -> None:
         kind = op.types[0]
-        if not isinstance(kind, MemRef) or kind.space != "ub" or None in kind.shape:
-            raise self.unsupported("hivm.hir.pointer_cast outside the Unified Buffer")
+        if not isinstance(kind, MemRef) or kind.space not in ("ub", "gm"):
+            raise self.unsupported("hivm.hir.pointer_cast to another memory")
         address = self.word(op.operands[0])
+        if kind.space == "gm":
+            self.use(address, Use.ADDRESS)
+            sizes = op.attributes["sizes"]
+            assert isinstance(sizes, list)
+            self.values[op.results[0]] = self.dense(
+                kind, self.pointer(self.to_bits(address)), sizes
+            )
+            return
+        if None in kind.shape:
+            raise self.unsupported("hivm.hir.pointer_cast of a size that is not known")
         if not is_number(address.text):
             raise self.unsupported("hivm.hir.pointer_cast of a computed address")
         if int(address.text) % BLOCK:
@@ -27,6 +37,41 @@ class Views(Emitter):
             number = self.site(lambda number: AccessSite(number, op.name, location))
             self.signal(Signal.MISALIGNED, number, address.text, "0")
         self.values[op.results[0]] = self.as_declared(kind, address.text)
+
+    def pointer(self, address: str) -> str:
+        """An address that is data, as the tensor and byte that lie there."""
+        return self.let(f"call i64 @as_pointer(ptr %m, i64 {address})")
+
+    def dense(self, kind: MemRef, base: str, dynamic: Sequence[Index]) -> View:
+        """A view without gaps; ``dynamic``: its sizes that the type does not say."""
+        given = iter(dynamic)
+        lengths = [self.index(next(given)) if size is None else str(size) for size in kind.shape]
+        strides: list[str] = []
+        step = "1"
+        for length in reversed(lengths):
+            strides.insert(0, step)
+            step = self.multiply(step, length)
+        return View(kind, base, "0", tuple(lengths), tuple(strides))
+
+    def pointer_kind(self, op: Op) -> None:
+        """`builtin.unrealized_conversion_cast` between an address and a view, or two views."""
+        source, kind = self.values[op.operands[0]], op.types[1]
+        if isinstance(source, View) and isinstance(kind, MemRef):
+            if len(kind.shape) != len(source.sizes) or kind.bits != source.type.bits:
+                raise self.unsupported(f"{op.name} of this form")
+            self.memref_cast(op)
+        elif isinstance(source, View) and isinstance(kind, Scalar) and kind.bits == 64:
+            address = self.address(source, ["0"] * len(source.strides))
+            self.values[op.results[0]] = Word(address, kind.name)
+        elif isinstance(source, Word) and isinstance(kind, Scalar) and kind.bits == 64:
+            self.values[op.results[0]] = Word(self.to_bits(source), kind.name, source.undefined)
+        elif isinstance(source, Word) and isinstance(kind, MemRef) and kind.space == "gm":
+            self.use(source, Use.ADDRESS)
+            base = self.pointer(self.to_bits(source))
+            # Only the address matters: what is accessed is cut out of this view.
+            self.values[op.results[0]] = self.as_declared(kind, base)
+        else:
+            raise self.unsupported(f"{op.name} of this form")
 
     def as_declared(self, kind: MemRef, base: str) -> View:
         return View(
@@ -130,15 +175,8 @@ class Views(Emitter):
         kind, sizes = op.types[1], op.attributes["sizes"]
         assert isinstance(kind, MemRef) and isinstance(sizes, list)
         self.use(shift, Use.ADDRESS)
-        dynamic = iter(sizes)
-        lengths = [self.index(next(dynamic)) if size is None else str(size) for size in kind.shape]
-        strides: list[str] = []
-        step = "1"
-        for length in reversed(lengths):
-            strides.insert(0, step)
-            step = self.multiply(step, length)
         base = self.add(source.base, shift.text)
-        self.values[op.results[0]] = View(kind, base, "0", tuple(lengths), tuple(strides))
+        self.values[op.results[0]] = self.dense(kind, base, sizes)
 
     def metadata(self, op: Op) -> None:
         source = self.view(op.operands[0])

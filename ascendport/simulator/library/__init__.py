@@ -9,6 +9,7 @@ from ascendport.simulator.ir import Location, Type
 from ascendport.simulator.library import (
     cast,
     compare,
+    debug,
     elementwise,
     reduce,
     search,
@@ -27,6 +28,7 @@ _FAMILIES: tuple[Family, ...] = (
     reduce.lookup,
     search.lookup,
     transfer.lookup,
+    debug.lookup,
 )
 
 

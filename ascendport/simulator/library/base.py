@@ -75,6 +75,12 @@ class Core(Protocol):
     def set_bits(self, words: Words, operand: Operand, values: Bools) -> None:
         """Writes a packed boolean operand."""
 
+    def bytes_at(self, address: int, count: int) -> Array:
+        """Bytes of UB, in place."""
+
+    def undefined_at(self, address: int, count: int) -> Bools:
+        """Which bytes of UB are (partly) undefined."""
+
     def undefined(self, words: Words, operand: Operand) -> Bools:
         """Which elements are (partly) undefined."""
 
@@ -96,6 +102,12 @@ class Core(Protocol):
     def free_lock(self, site: CallSite, words: Words) -> None:
         """Passes the lock on where this program has not."""
 
+    def say(self, text: int, values: str) -> None:
+        """Prints values behind the program's text of that number."""
+
+    def assertion(self, site: CallSite, text: int, first: int, count: int) -> None:
+        """Reports elements of an assertion that do not hold."""
+
     def finding_gather(self, site: CallSite, words: Words, operand: Operand) -> None:
         """Reports an index that leads out of the gathered operand."""
 
@@ -108,12 +120,14 @@ class Entry:
     """How a library function is called and run.
 
     ``roles``: of each operand, as in `Operand`. ``make``: called once for each place that calls
-    the function; what it returns runs at each call.
+    the function; what it returns runs at each call. ``barrier``: the function starts with a
+    barrier of all pipes.
     """
 
     roles: tuple[str, ...]
     pipe: Pipe
     make: Make
+    barrier: bool = False
 
 
 def memory_roles(types: Sequence[Type], writes: int, scratch: int = 0) -> tuple[str, ...]:

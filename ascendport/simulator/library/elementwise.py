@@ -58,6 +58,20 @@ def _relu(value: Any, out: Any) -> None:
     np.maximum(value, value.dtype.type(0), out=out)
 
 
+def _power(base: Any, exponent: Any, out: Any) -> None:
+    """Integer powers, wrapped. Of negative exponents only ±1 have a power that is not 0; the
+    lowest integer counts as -2."""
+    given: Any = np.where(exponent == np.iinfo(exponent.dtype).min, -2, exponent)
+    left: Any = np.abs(given).astype(np.uint32)
+    factor: Any = np.array(base).view(np.uint32)
+    result: Any = np.ones(np.broadcast(base, exponent).shape, np.uint32)
+    while left.any():
+        result = np.where(left & 1, result * factor, result)
+        factor, left = factor * factor, left >> 1
+    kept = (given >= 0) | (np.abs(base.astype(np.int64)) == 1)
+    out[...] = np.where(kept, result, np.uint32(0)).view(np.int32)
+
+
 BINARY: dict[str, Ufunc] = {
     "vadd": np.add,
     "vsub": np.subtract,
@@ -68,6 +82,7 @@ BINARY: dict[str, Ufunc] = {
     "vand": np.bitwise_and,
     "vor": np.bitwise_or,
     "vxor": np.bitwise_xor,
+    "vpow": _power,
 }
 WITH_SCALAR: dict[str, Ufunc] = {
     "vadds": np.add,
@@ -109,7 +124,7 @@ def lookup(callee: str, types: Sequence[Type]) -> Entry | None:
         return None
     memory = sum(isinstance(kind, MemRef) for kind in types)
     scratch = memory - sources - 1
-    if scratch not in (0, 1):
+    if scratch not in (0, 1) or (match[1] == "vpow" and element != "i32"):
         return None
     roles = memory_roles(types, 1, scratch)
     if element == "i1":

@@ -27,7 +27,9 @@ from ascendport.simulator.sites import CallSite
 
 _GATHER = re.compile(rf"gather_1d_({TYPE})")
 _HISTOGRAM = re.compile(rf"histogram_1d_({TYPE})")
-_SORT = re.compile("sort_1d_(half|float)")
+_HISTOGRAM_MASKED = re.compile(rf"histogram_1d_masked_({TYPE})")
+_SORT = re.compile("sort_(with_index_)?1d_(half|float)")
+_GATHER_MASK = re.compile(rf"vgathermask_1d_({TYPE})")
 _INT32 = np.dtype(np.int32)
 
 
@@ -39,8 +41,15 @@ def lookup(callee: str, types: Sequence[Type]) -> Entry | None:
         if len(types) != 3:
             return None
         return Entry(("read", "scalar", "update"), Pipe.V, _histogram(DTYPES[NAMES[match[1]]]))
+    if (match := _HISTOGRAM_MASKED.fullmatch(callee)) and len(types) == 4:
+        roles = ("read", "scalar", "read", "update")
+        return Entry(roles, Pipe.V, _histogram_masked(DTYPES[NAMES[match[1]]]))
     if match := _SORT.fullmatch(callee):
-        return Entry(memory_roles(types, 1, 1), Pipe.V, _sort(DTYPES[NAMES[match[1]]]))
+        results = 2 if match[1] else 1
+        return Entry(memory_roles(types, results, 1), Pipe.V, _sort(DTYPES[NAMES[match[2]]]))
+    if (match := _GATHER_MASK.fullmatch(callee)) and len(types) == 4:
+        roles = ("read", "read", "update", "write")
+        return Entry(roles, Pipe.V, _gather_mask(DTYPES[NAMES[match[1]]]))
     return None
 
 
@@ -94,19 +103,85 @@ def _histogram(dtype: Any) -> Make:
     return make
 
 
-def _sort(dtype: Any) -> Make:
+def _histogram_masked(dtype: Any) -> Make:
+    """The same for elements whose mask is set.
+
+    The library takes the mask for bytes, though compilers pack eight booleans into one: element i
+    counts where byte i of the mask is not 0.
+    """
+
     def make(site: CallSite, core: Core) -> Run:
-        source, target = site.operands[:2]
+        source, bins, mask, target = site.operands
+
+        def run(words: Words) -> None:
+            values = core.view(words, source, unsigned(dtype))
+            count = words[bins.word]
+            bytes_of = core.bytes_at(words[mask.word] // 8, len(values))
+            marks = core.undefined_at(words[mask.word] // 8, len(values))
+            if any_undefined(words, site) or marks.any():
+                unknown = bool(core.undefined(words, source).any() or marks.any())
+                core.set_undefined(words, target, core.undefined(words, target) | unknown)
+            chosen = values[(bytes_of != 0) & (values < count)]
+            counts = np.bincount(chosen.astype(np.int64), minlength=count)
+            core.view(words, target, _INT32)[:count] += counts.astype(np.int32)
+
+        return run
+
+    return make
+
+
+def _sort(dtype: Any) -> Make:
+    """Sorted values, and where they stood where that is asked for; of equal ones the first is
+    first in both directions. NaN comes last in rising order, first in falling order: the
+    hardware's place for it is not published."""
+
+    def make(site: CallSite, core: Core) -> Run:
+        source, *targets = (item for item in site.operands if item.role in ("read", "write"))
         descending = site.operands[-1]
 
         def run(words: Words) -> None:
-            values = np.sort(core.view(words, source, dtype))
+            values = core.view(words, source, dtype)
+            if words[descending.word]:
+                # NaN first, and of equal ones the first: sorted from behind, read from behind.
+                order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
+            else:
+                order = np.argsort(values, kind="stable")
             if any_undefined(words, site):
                 marks = bool(core.undefined(words, source).any())
+                for target in targets:
+                    core.set_undefined(words, target, marks)
+            ordered = values[order]
+            core.view(words, targets[0], dtype)[...] = ordered
+            if len(targets) == 2:
+                core.view(words, targets[1], _INT32)[...] = order
+
+        return run
+
+    return make
+
+
+def _gather_mask(dtype: Any) -> Make:
+    """The elements whose mask is set, side by side, and how many they are; what lies behind them
+    in the target stays. Nothing is done where mask and source differ in length."""
+    dtype = unsigned(dtype)
+
+    def make(site: CallSite, core: Core) -> Run:
+        source, mask, target, size = site.operands
+
+        def run(words: Words) -> None:
+            values, chosen = core.view(words, source, dtype), core.bits(words, mask)
+            if len(values) != len(chosen) or not len(values):
+                return
+            count = int(chosen.sum())
+            if any_undefined(words, site):
+                marks = core.undefined(words, target)
+                marks[:count] = core.undefined(words, source)[chosen]
+                marks |= bool(core.undefined(words, mask).any())
                 core.set_undefined(words, target, marks)
-            core.view(words, target, dtype)[...] = (
-                values[::-1] if words[descending.word] else values
-            )
+                core.set_undefined(words, size, bool(core.undefined(words, mask).any()))
+            picked = values[chosen]
+            core.view(words, target, dtype)[:count] = picked
+            core.view(words, size, np.dtype(np.int64))[0] = count
 
         return run
 
