@@ -1,13 +1,13 @@
 """The time of a whole launch: programs on cores in waves, memory shared, locks in order.
 
 Programs are dealt in order, each to the core that is free first. Programs with equal signatures
-do the same work and are placed in time once. How many cores move data at the same time, and so how
+do the same work and are placed in time once: as a core's first, which fetches the code, and as a
+later one. How many cores move data at the same time, and so how
 fast each does, follows from the schedule itself and is found by repeating.
 """
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
 from collections import Counter, defaultdict
@@ -20,12 +20,13 @@ import numpy as np
 from ascendport.ascend.soc import Soc
 from ascendport.errors import UserError
 from ascendport.simulator import Simulator, Trace
-from ascendport.simulator.ir import Location, MemRef
+from ascendport.simulator.ir import Location
 from ascendport.simulator.launch import Argument
-from ascendport.simulator.layout import TENSOR_SHIFT, Pipe
-from ascendport.simulator.sites import CallSite, EventSite
+from ascendport.simulator.layout import Pipe
+from ascendport.simulator.trace import Operation
 from ascendport.timing.constants import Constants, along, constants
 from ascendport.timing.pipes import LAUNCH, LOCK, Machine, Rates, Schedule, schedule
+from ascendport.timing.records import Signatures, operations
 
 K = TypeVar("K")
 
@@ -44,6 +45,9 @@ _SAME = 0.01
 
 _HOTTEST = 10
 
+AGAIN = b" again"
+"""Ends the kind of a program whose core ran one of its kind before: its code is in the cache."""
+
 
 @dataclass(frozen=True)
 class HotLine:
@@ -57,13 +61,18 @@ class HotLine:
 
 @dataclass(frozen=True)
 class Run:
-    """One program of a launch: on which core, from when to when (us), and of which kind."""
+    """One program of a launch: on which core, from when to when (us), and of which kind.
+
+    ``kind``: of `Modelled.schedules`; ends in `AGAIN` where it is not its core's first. ``waits``:
+    us that it waits for each lock that it takes, in order.
+    """
 
     program: int
     core: int
     start: float
     end: float
     kind: bytes
+    waits: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,8 @@ class Modelled:
     """The modelled time of one launch. Never a measurement.
 
     ``us``: device time. ``by_pipe``: busy time of the core that ends last, us. ``causes``: ``us``
-    cut up by cause. ``bound``: the largest cause. ``waves``: programs that the busiest core runs.
+    cut up by cause; ``lines``: the same by place and cause. ``bound``: the largest cause.
+    ``waves``: programs that the busiest core runs.
     ``stalls``: (pipe, what for) → us on the longest program. ``error``: share by which the model
     is typically off on kernels that it was not fitted on. ``sampled``: programs traced.
     ``classes``: kinds of program that were placed in time. ``assumed``: library calls without a
@@ -99,6 +109,7 @@ class Modelled:
     sampled: int = 0
     classes: int = 0
     assumed: tuple[str, ...] = ()
+    lines: Mapping[tuple[Location | None, str], float] = field(default_factory=dict, repr=False)
     runs: tuple[Run, ...] = field(default=(), repr=False)
     schedules: Mapping[bytes, Schedule] = field(default_factory=dict, repr=False)
     mhz: float = 1.0
@@ -112,35 +123,6 @@ class Modelled:
     def high(self) -> float:
         """``us`` and the error."""
         return self.us * (1 + self.error)
-
-
-def signature(trace: Trace) -> bytes:
-    """Equal for programs that take the same time.
-
-    Sites, sizes, strides, UB addresses, events and run counts count; GM addresses by alignment,
-    scalar operands not at all.
-    """
-    words = trace.words.copy()
-    at = 0
-    values = trace.words.tolist()
-    sites = trace.sites
-    while at < len(values):
-        site = sites[values[at]]
-        if isinstance(site, CallSite):
-            words[at + 1] = 0
-            for operand in site.operands:
-                place = at + operand.word
-                if operand.role == "scalar":
-                    words[place] = 0
-                elif operand.role.startswith("gm") and isinstance(operand.type, MemRef):
-                    tensor = values[place] >> TENSOR_SHIFT
-                    words[place] = tensor << TENSOR_SHIFT | (values[place] % 512 != 0)
-            at += site.words
-        elif isinstance(site, EventSite) and site.kind == "pipe_barrier":
-            at += 1
-        else:
-            at += 2
-    return hashlib.blake2b(words.tobytes(), digest_size=16).digest()
 
 
 def sample(programs: int, limit: int = SAMPLES) -> tuple[int, ...]:
@@ -159,6 +141,7 @@ def time_launch(
     resident: bool | None = None,
     limit: int = SAMPLES,
     vector_loops: bool = False,
+    in_service: bool = False,
     spans: bool = False,
     table: Constants | None = None,
 ) -> Modelled:
@@ -172,6 +155,7 @@ def time_launch(
         resident: whether the tensors are in L2 when the launch starts; default: if they fit.
         limit: programs to trace at most.
         vector_loops: as in `launch_time`.
+        in_service: as in `launch_time`.
         spans: as in `launch_time`.
         table: other constants than those that ship.
 
@@ -188,6 +172,7 @@ def time_launch(
         soc,
         resident=resident,
         vector_loops=vector_loops,
+        in_service=in_service,
         spans=spans,
         table=table,
     )
@@ -228,6 +213,7 @@ def launch_time(
     resident: bool = True,
     grouped: bool = True,
     vector_loops: bool = False,
+    in_service: bool = False,
     spans: bool = False,
     table: Constants | None = None,
 ) -> Modelled:
@@ -242,8 +228,61 @@ def launch_time(
         resident: whether the tensors are in L2 when the launch starts.
         grouped: place programs of equal signature in time once, not each.
         vector_loops: as in `pipes.Machine`: what the launch would take without scalar loops.
+        in_service: as in `pipes.Machine`: the launch is not one of a row of repeated ones.
         spans: keep each operation's place in time, which `explain` draws.
         table: other constants than those that ship.
+
+    Raises:
+        UserError: no clock is published for ``soc``.
+    """
+    return place(
+        read(traces, programs, grouped=grouped),
+        soc,
+        resident=resident,
+        vector_loops=vector_loops,
+        in_service=in_service,
+        spans=spans,
+        table=table,
+    )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What a launch's programs do. ``kinds``: of each; ``work``: of each kind; ``traced``: how
+    many had a trace.
+    """
+
+    kinds: Sequence[bytes]
+    work: Mapping[bytes, Sequence[Operation]]
+    traced: int
+
+
+def read(traces: Mapping[int, Trace], programs: int, *, grouped: bool = True) -> Programs:
+    """What programs do, from traces. Arguments: as those of `launch_time`."""
+    signatures = Signatures()
+    names = {
+        number: signatures.of(trace) if grouped else str(number).encode()
+        for number, trace in traces.items()
+    }
+    names = _fewer(names, traces)
+    first: dict[bytes, int] = {}
+    for number, name in names.items():
+        first.setdefault(name, number)
+    work = {name: operations(traces[number]) for name, number in first.items()}
+    return Programs(_dealt(names, programs), work, len(traces))
+
+
+def place(
+    launched: Programs,
+    soc: Soc,
+    *,
+    resident: bool = True,
+    vector_loops: bool = False,
+    in_service: bool = False,
+    spans: bool = False,
+    table: Constants | None = None,
+) -> Modelled:
+    """The modelled time of a launch that was `read`. Arguments: as those of `launch_time`.
 
     Raises:
         UserError: no clock is published for ``soc``.
@@ -253,32 +292,37 @@ def launch_time(
         raise UserError(
             "no clock is published for it", where=soc.name, next="choose a part of A2 or A3"
         )
-    names = {
-        number: signature(trace) if grouped else str(number).encode()
-        for number, trace in traces.items()
-    }
-    names = _fewer(names, traces)
-    first: dict[bytes, int] = {}
-    for number, name in names.items():
-        first.setdefault(name, number)
-    kinds = _dealt(names, programs)
+    kinds, work_of = launched.kinds, launched.work
+    programs = len(kinds)
     busy = min(programs, soc.vector_cores)
-    operations = {name: list(traces[number].operations()) for name, number in first.items()}
     placed: dict[bytes, Schedule] = {}
     plan = _Plan(0.0, 0, b"", Counter(), {}, ())
     moving, machine = 1.0, None
     for _ in range(_ROUNDS if programs else 0):
         before, machine = (
             machine,
-            Machine(table, soc.mhz, rates(table, soc, moving), resident, vector_loops),
+            Machine(
+                table,
+                soc.mhz,
+                rates(table, soc, moving),
+                resident,
+                vector_loops,
+                busy,
+                in_service,
+            ),
         )
         if before is not None and _as_fast(before, machine):
             break
-        placed = {name: schedule(work, machine, spans=spans) for name, work in operations.items()}
+        placed = {name: schedule(work, machine, spans=spans) for name, work in work_of.items()}
+        if programs > busy:
+            placed |= {
+                name + AGAIN: schedule(work, machine, spans=spans, after=placed[name])
+                for name, work in work_of.items()
+            }
         plan = _deal(kinds, placed, soc.vector_cores, table)
-        share = sum(placed[kind].moving for kind in kinds) / max(1.0, plan.end * busy)
+        share = sum(placed[run[4]].moving for run in plan.runs) / max(1.0, plan.end * busy)
         moving = 1 + (busy - 1) * min(1.0, share)
-    return _result(plan, placed, programs, len(traces), soc.mhz, table)
+    return _result(plan, placed, programs, launched.traced, soc.mhz, table)
 
 
 def rates(table: Constants, soc: Soc, moving: float) -> Rates:
@@ -326,7 +370,7 @@ class _Plan:
     last: bytes
     core: Counter[bytes]
     locked: Mapping[Location | None, float]
-    runs: tuple[tuple[int, int, float, float, bytes], ...]
+    runs: tuple[tuple[int, int, float, float, bytes, tuple[float, ...]], ...]
 
 
 def _fewer(names: Mapping[int, bytes], traces: Mapping[int, Trace]) -> dict[int, bytes]:
@@ -366,21 +410,25 @@ def _deal(
     released: dict[int, float] = {}
     hand_over = table["gm_scalar_cold_cycles"]
     end, last, last_core = 0.0, b"", 0
-    runs: list[tuple[int, int, float, float, bytes]] = []
+    runs: list[tuple[int, int, float, float, bytes, tuple[float, ...]]] = []
     for program, kind in enumerate(kinds):
         start, core = heapq.heappop(free)
+        if ran[core]:
+            kind += AGAIN
         timing = placed[kind]
         late = 0.0
+        waits = []
         for turn, held in enumerate(timing.locks):
             # A program gets a lock once the one before it has given it back.
             wanted = start + held.taken + late
             granted = max(wanted, released.get(turn, 0.0) + hand_over if turn in released else 0.0)
             late += granted - wanted
+            waits.append(granted - wanted)
             waited[core][held.location] += granted - wanted
             released[turn] = start + held.given + late
         done = start + timing.end + late
         ran[core][kind] += 1
-        runs.append((program, core, start, done, kind))
+        runs.append((program, core, start, done, kind, tuple(waits)))
         heapq.heappush(free, (done, core))
         if done > end:
             end, last, last_core = done, kind, core
@@ -428,11 +476,19 @@ def _result(
         ),
         programs=programs,
         sampled=sampled,
-        classes=len(placed),
+        classes=sum(not name.endswith(AGAIN) for name in placed),
         assumed=tuple(sorted(set().union(*(timing.unknown for timing in placed.values())))),
+        lines=dict(lines),
         runs=tuple(
-            Run(program, core, launch + start / mhz, launch + end / mhz, kind)
-            for program, core, start, end, kind in plan.runs
+            Run(
+                program,
+                core,
+                launch + start / mhz,
+                launch + end / mhz,
+                kind,
+                tuple(wait / mhz for wait in waits),
+            )
+            for program, core, start, end, kind, waits in plan.runs
         ),
         schedules=placed,
         mhz=mhz,

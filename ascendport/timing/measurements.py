@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+ORIGINS = ("vllm-ascend", "vllm", "own")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One published latency. ``case``: sizes of the launch, by name."""
+    """One launch. ``case``: its sizes, by name. ``us``: published; None: only a ratio is."""
 
     case: Mapping[str, int]
-    us: float
+    us: float | None = None
 
     @property
     def name(self) -> str:
@@ -26,28 +29,71 @@ class Row:
 class Measured:
     """A kernel that others measured.
 
-    ``file``: below the root of ``release``. ``fitted``: whether constants are fitted on it;
-    ``why`` not. ``vector_loops``: as in `pipes.Machine`.
+    ``origin``: whose source is lowered; own ones stand in for a kernel whose source is not public.
+    ``file``: below the root of ``release``; of own ones a module beside scripts/fit_table.py.
+    ``without``: text that is taken out of the source first. ``fitted``: whether constants are
+    fitted on it; ``why`` not. ``gives``: the constant that follows from it, so that it checks
+    nothing. ``in_service``: as in `pipes.Machine`.
     """
 
     name: str
     kernel: str
     file: str
-    release: str
     soc: str
     source: str
-    fitted: bool
     rows: tuple[Row, ...]
+    fitted: bool = False
+    release: str = ""
+    origin: str = "vllm-ascend"
+    without: tuple[str, ...] = ()
     note: str = ""
     why: str = ""
-    vector_loops: bool = False
+    gives: str = ""
+    in_service: bool = False
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How much faster one launch is than another: between ``low`` and ``high``, published.
+
+    ``before``, ``after``: the kernel's name here, and the number of its row.
+    """
+
+    name: str
+    before: tuple[str, int]
+    after: tuple[str, int]
+    low: float
+    high: float
+    source: str
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    text = files(__package__).joinpath("measurements.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 @cache
 def measurements() -> tuple[Measured, ...]:
-    """All of them."""
-    text = files(__package__).joinpath("measurements.toml").read_text(encoding="utf-8")
+    """All kernels."""
     return tuple(
-        Measured(name, **{**entry, "rows": tuple(Row(**row) for row in entry["rows"])})
-        for name, entry in tomllib.loads(text).items()
+        Measured(
+            name,
+            **{
+                **entry,
+                "rows": tuple(Row(**row) for row in entry["rows"]),
+                "without": tuple(entry.get("without", ())),
+            },
+        )
+        for name, entry in _tables().items()
+        if name != "ratio"
+    )
+
+
+@cache
+def ratios() -> tuple[Ratio, ...]:
+    """All published ratios."""
+    return tuple(
+        Ratio(**{**entry, "before": tuple(entry["before"]), "after": tuple(entry["after"])})
+        for entry in _tables()["ratio"]
     )

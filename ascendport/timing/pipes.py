@@ -3,7 +3,8 @@
 S issues in program order; each pipe works in order; `set_flag`/`wait_flag` and barriers order
 pipes. A vector instruction holds V for its repeats and is done its start-up later; what follows a
 barrier waits for that. A transfer holds its pipe for its bytes, and MTE2 and MTE3 never move data
-at the same time. S pays for each line of code that the instruction cache does not hold.
+at the same time. S pays for each line of code that the instruction cache does not hold, the more
+the more cores ask for the same line.
 
 The time axis is cut up without rest: every cycle up to the end belongs to the operation that moved
 the latest completion forward, and so to one cause and one source line.
@@ -11,7 +12,7 @@ the latest completion forward, and so to one cause and one source line.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +64,8 @@ class Machine:
 
     ``resident``: the launch's tensors stay in L2. ``vector_loops``: scalar loops over UB elements
     cost what a vector instruction for each of their operations would: what a compiler that has a
-    vector form would make of them.
+    vector form would make of them. ``cores``: how many are busy, and so fetch the same code.
+    ``in_service``: other kernels ran since the last launch, so the code is no longer in L2.
     """
 
     constants: Constants
@@ -71,6 +73,8 @@ class Machine:
     rates: Rates
     resident: bool = True
     vector_loops: bool = False
+    cores: int = 1
+    in_service: bool = False
 
     def cycles(self, ns: float) -> float:
         """Nanoseconds as cycles."""
@@ -125,17 +129,25 @@ class Schedule:
     moving: float = 0.0
     unknown: set[str] = field(default_factory=set)
     spans: list[Span] = field(default_factory=list)
+    code: _Code | None = field(default=None, repr=False)
 
 
-def schedule(operations: Iterable[Operation], machine: Machine, *, spans: bool = False) -> Schedule:
+def schedule(
+    operations: Iterable[Operation],
+    machine: Machine,
+    *,
+    spans: bool = False,
+    after: Schedule | None = None,
+) -> Schedule:
     """Places a program's operations in time.
 
     Args:
         operations: in program order, as `Trace.operations` gives them.
         machine: the core, and what the launch does to its memory.
         spans: keep each operation's place too.
+        after: what the core ran before, so that its code is in the cache; None: another kernel.
     """
-    run = _Run(machine, spans)
+    run = _Run(machine, spans, after)
     run.spend(Pipe.S, machine.constants["program_head_cycles"], LAUNCH, None, "head")
     for operation in operations:
         if isinstance(operation, Call):
@@ -144,36 +156,59 @@ def schedule(operations: Iterable[Operation], machine: Machine, *, spans: bool =
             run.event(operation)
         else:
             run.work(operation)
-    return run.result
+    return run.finish()
 
 
 class _Code:
     """The instruction cache: lines of code by operation, least recently used first out."""
 
-    def __init__(self, constants: Constants) -> None:
-        self.lines: OrderedDict[object, int] = OrderedDict()
+    def __init__(self, constants: Constants, before: _Code | None) -> None:
+        self.lines: OrderedDict[tuple[int, int], int] = OrderedDict()
         self.line = constants["cache_line_bytes"]
         self.room = constants["instruction_cache_bytes"] / self.line
         self.held = 0
+        self.seen: set[tuple[int, int]] = set()
         self.bytes = constants.by_name("code_bytes")
+        if before is not None:
+            self.lines.update(before.lines)
+            self.held = before.held
+            self.seen |= before.seen
 
-    def miss(self, key: object, size: float) -> int:
-        """Lines that have to be fetched to run the code ``key`` of ``size`` bytes."""
+    def miss(self, key: tuple[int, int], size: float) -> tuple[int, bool]:
+        """Lines to fetch to run the code ``key`` of ``size`` bytes; whether it never ran before."""
         if key in self.lines:
             self.lines.move_to_end(key)
-            return 0
+            return 0, False
+        new = key not in self.seen
+        self.seen.add(key)
         lines = max(1, round(size / self.line))
         self.lines[key] = lines
         self.held += lines
         while self.held > self.room and len(self.lines) > 1:
             self.held -= self.lines.popitem(last=False)[1]
-        return lines
+        return lines, new
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """``code``: bytes; ``issue``: cycles of S. ``call`` is held so that its id stays its own."""
+
+    call: Call
+    expansion: Expansion
+    code: float
+    issue: float
+
+
+@dataclass(slots=True)
+class _Gain:
+    location: Location | None
+    cycles: float = 0.0
 
 
 class _Run:
     """The state while a program is placed."""
 
-    def __init__(self, machine: Machine, spans: bool) -> None:
+    def __init__(self, machine: Machine, spans: bool, after: Schedule | None) -> None:
         constants = machine.constants
         self.machine = machine
         self.keep = spans
@@ -183,17 +218,26 @@ class _Run:
         self.done = dict.fromkeys(Pipe, 0.0)
         """When all that each pipe was given is complete."""
         self.flags: dict[tuple[Pipe, Pipe, int], float] = {}
-        self.dma_free = 0.0
         self.touched: set[int] = set()
-        self.code = _Code(constants)
-        self.fetch = constants["fetch_cycles_per_line"]
+        self.code = _Code(constants, after.code if after else None)
+        self.fetch = constants["fetch_cycles_per_core"]
+        self.block = constants["aligned_bytes"]
         self.issue = constants["issue_cycles"]
         self.flag = constants["flag_cycles"]
         self.barrier_cycles = constants["barrier_cycles"]
         self.vector: Mapping[str, tuple[float, float]] = constants.by_name("vector")
         self.scalar = _Scalar(constants)
-        self.dma = {Pipe.MTE2: _Dma(machine, "load"), Pipe.MTE3: _Dma(machine, "store")}
+        load, store = _Dma(machine, "load"), _Dma(machine, "store")
+        load.others, store.others = store.moves, load.moves
+        self.dma = {Pipe.MTE2: load, Pipe.MTE3: store}
+        self.fresh = set(self.dma) if machine.in_service and after is None else set()
+        """Pipes that have moved nothing yet since another kernel ran."""
         self.expansions: dict[object, Expansion] = {}
+        self.plans: dict[int, _Planned] = {}
+        self.loaded: Counter[int] = Counter()
+        """Scalar loads from GM by the stretch of code that they stand in."""
+        self.gained: dict[tuple[int, str], _Gain] = {}
+        """Cycles by place and cause; a place by its id, as long as it lives."""
         self.taken: tuple[float, Location | None] | None = None
         self.ub: tuple[tuple[bool, int, int], ...] = ()
         self.place = (0, 0)
@@ -222,8 +266,11 @@ class _Run:
         result.busy[pipe] += cycles
         gained = complete - result.end
         if gained > 0:
-            result.causes[cause] += gained
-            result.lines[location, cause] += gained
+            key = (id(location), cause)
+            known = self.gained.get(key)
+            if known is None:
+                known = self.gained[key] = _Gain(location)
+            known.cycles += gained
             result.end = complete
         if self.keep and cycles:
             result.spans.append(Span(pipe, name, start, complete, location, self.ub))
@@ -235,11 +282,26 @@ class _Run:
             self.result.stalls[pipe, why] += waited
             self.now[pipe] = until
 
-    def fetched(self, key: object, size: float, location: Location | None) -> None:
-        """Runs code of ``size`` bytes: S waits for the lines that are not in the cache."""
-        lines = self.code.miss(key, size)
+    def fetched(self, key: tuple[int, int], size: float, location: Location | None) -> None:
+        """Runs code of ``size`` bytes: S waits for the lines that are not in the cache.
+
+        All cores ask L2 for the same line, which serves them one after another.
+        """
+        lines, new = self.code.miss(key, size)
         if lines:
-            self.spend(Pipe.S, lines * self.fetch, FETCH, location, "fetch")
+            cycles = lines * self.fetch * self.machine.cores
+            if new and self.machine.in_service:
+                cycles += lines * self.code.line / self.block * self.scalar.cold
+            self.spend(Pipe.S, cycles, FETCH, location, "fetch")
+
+    def finish(self) -> Schedule:
+        """The schedule, its end cut up by cause and line."""
+        result = self.result
+        for (_, cause), gain in self.gained.items():
+            result.causes[cause] += gain.cycles
+            result.lines[gain.location, cause] += gain.cycles
+        result.code = self.code
+        return result
 
     # --- operations
 
@@ -255,7 +317,11 @@ class _Run:
         for location, cycles in cost.cycles:
             self.spend(Pipe.S, cycles * work.runs, SCALAR, location, "scalar")
         if cost.gm_loads:
-            cycles = self.scalar.gm_loads(cost.gm_loads * work.runs)
+            # A loop goes on along the lines that it loaded from in the iterations before.
+            before = self.loaded[id(work.counts)]
+            after = before + cost.gm_loads * work.runs
+            self.loaded[id(work.counts)] = after
+            cycles = self.scalar.gm_loads(after) - self.scalar.gm_loads(before)
             self.spend(Pipe.S, cycles, SCALAR, cost.gm_location, "load.gm")
 
     def loop_as_vector(self, work: Work) -> bool:
@@ -303,16 +369,15 @@ class _Run:
         if call.pipe == Pipe.S:
             self.lock(call)
             return
-        expansion = self.expansion(call)
+        plan = self.plans.get(id(call))
+        if plan is None:
+            plan = self.plans[id(call)] = self.planned(call)
+        expansion = plan.expansion
         if not expansion.known:
             self.result.unknown.add(call.callee)
-        axes = max(len(buffer.sizes) for buffer in call.buffers)
-        self.fetched(
-            self.place, self.code.bytes["call_1d" if axes < 2 else "call_nd"], call.location
-        )
-        if expansion.instructions:
-            issue = self.issue * expansion.instructions
-            self.spend(Pipe.S, issue, SCALAR, call.location, "issue")
+        self.fetched(self.place, plan.code, call.location)
+        if plan.issue:
+            self.spend(Pipe.S, plan.issue, SCALAR, call.location, "issue")
         if expansion.scalar_elements:
             self.result.scalar_elements[call.location] += expansion.scalar_elements
         self.ub = _touched(call) if self.keep else ()
@@ -327,17 +392,23 @@ class _Run:
                 self.round_trip(call, step)
         self.ub = ()
 
-    def expansion(self, call: Call) -> Expansion:
-        """What the call issues; equal calls share it."""
+    def planned(self, call: Call) -> _Planned:
+        """What the call issues, and what that costs S; calls of equal shapes share it."""
         shapes = tuple(
             (buffer.sizes, buffer.strides, buffer.address % BLOCK if buffer.space == "ub" else 0)
             for buffer in call.buffers
         )
         key = (call.callee, shapes)
-        found = self.expansions.get(key)
-        if found is None:
-            found = self.expansions[key] = expand(call)
-        return found
+        expansion = self.expansions.get(key)
+        if expansion is None:
+            expansion = self.expansions[key] = expand(call)
+        axes = max(len(buffer.sizes) for buffer in call.buffers)
+        return _Planned(
+            call,
+            expansion,
+            self.code.bytes["call_1d" if axes < 2 else "call_nd"],
+            self.issue * expansion.instructions,
+        )
 
     def instruction(self, step: Vector, location: Location | None, name: str) -> None:
         """Vector instructions, once S has issued them."""
@@ -369,17 +440,24 @@ class _Run:
         self.touched.add(outside.address)
         moving = dma.moving(step, near, outside.address)
         self.result.moving += moving
+        cycles = moving + dma.call_cycles
         self.stall(pipe, self.now[Pipe.S], "wait for S")
-        self.stall(pipe, self.dma_free, f"{dma.other} moves data")
-        self.spend(
-            pipe,
-            moving + dma.call_cycles,
-            dma.cause,
-            call.location,
-            call.callee,
-            latency=dma.latency,
-        )
-        self.dma_free = self.now[pipe]
+        self.stall(pipe, self.gap(self.now[pipe], cycles, dma.others), f"{dma.other} moves data")
+        dma.moves.append((self.now[pipe], self.now[pipe] + cycles))
+        latency = dma.first if pipe in self.fresh else dma.latency
+        self.fresh.discard(pipe)
+        self.spend(pipe, cycles, dma.cause, call.location, call.callee, latency=latency)
+
+    @staticmethod
+    def gap(ready: float, cycles: float, busy: deque[tuple[float, float]]) -> float:
+        """When, from ``ready`` on, ``cycles`` fit between what the other pipe moves."""
+        while busy and busy[0][1] <= ready:
+            busy.popleft()
+        for start, end in busy:
+            if ready + cycles <= start:
+                break
+            ready = max(ready, end)
+        return ready
 
     def lock(self, call: Call) -> None:
         """Taking or giving back the lock that orders programs; `launch` adds the waiting."""
@@ -422,6 +500,11 @@ class _Dma:
         self.near = rates.l2_load if load else rates.l2_store
         self.far = rates.hbm_load if load else rates.hbm_store
         self.call_cycles = constants[f"{direction}_call_cycles"]
+        self.moves: deque[tuple[float, float]] = deque()
+        """When this pipe moves, as long as the other may still want that time."""
+        self.others: deque[tuple[float, float]] = deque()
+        fixed, a_core = constants.by_name("first_transfer_cycles")[direction]
+        self.first = fixed + a_core * machine.cores
         self.latency = machine.cycles(constants[f"{direction}_latency_ns"])
         self.aligned = constants["aligned_bytes"]
         self.extra = constants["unaligned_extra_bytes"]
@@ -482,6 +565,8 @@ class _Scalar:
 
     def gm_loads(self, count: int) -> float:
         """Scalar loads from GM side by side: the first of each cache line is the dear one."""
+        if not count:
+            return 0.0
         misses = 1 + (count - 1) / self.on_a_line
         return misses * self.cold + (count - misses) * self.warm
 

@@ -101,4 +101,4 @@ def work(runs: int = 1, at: int = 1, **counts: int) -> Work:
 
 def timed(operations: Iterable[Operation], **values: object) -> Schedule:
     """The schedule at 1 GHz with no cost of code, unless ``values`` say otherwise."""
-    return schedule(operations, machine(**{"fetch_cycles_per_line": 0.0, **values}))
+    return schedule(operations, machine(**{"fetch_cycles_per_core": 0.0, **values}))

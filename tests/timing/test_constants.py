@@ -10,7 +10,7 @@ import pytest
 import ascendport.timing
 from ascendport.errors import UserError
 from ascendport.timing.constants import KINDS, along, constants, parse
-from ascendport.timing.measurements import measurements
+from ascendport.timing.measurements import ORIGINS, measurements, ratios
 
 ENTRIES = constants().entries
 
@@ -29,7 +29,11 @@ def test_every_constant_has_a_source_and_a_unit(name: str) -> None:
 
 def test_few_constants_are_fitted() -> None:
     fitted = {name for name, constant in ENTRIES.items() if constant.kind == "fitted"}
-    assert fitted == {"fetch_cycles_per_line", "launch_us", "model_error"}
+    assert fitted == {
+        "fetch_cycles_per_core",
+        "load_latency_ns",
+        "model_error",
+    }
 
 
 SOUND = 'value = 1\nunit = "cycles"\nsource = "x"\nconfidence = "H"\nkind = "published"\n'
@@ -74,5 +78,19 @@ def test_every_measurement_has_a_source_and_a_reason_when_it_is_not_fitted() -> 
     for kernel in measurements():
         assert kernel.source
         assert kernel.rows
+        assert kernel.origin in ORIGINS
         assert kernel.fitted == (not kernel.why)
-        assert all(row.us > 0 for row in kernel.rows)
+        assert all(row.us is None or row.us > 0 for row in kernel.rows)
+        # What is no kernel of a release as it stands is never fitted on.
+        assert not (kernel.fitted and (kernel.without or kernel.origin != "vllm-ascend"))
+
+
+def test_ratios_are_of_rows_that_are_there() -> None:
+    kernels = {kernel.name: kernel for kernel in measurements()}
+    for ratio in ratios():
+        assert ratio.source
+        assert 1 < ratio.low <= ratio.high
+        rows = [kernels[name].rows[number] for name, number in (ratio.before, ratio.after)]
+        assert rows[0] != rows[1] or ratio.before[0] != ratio.after[0]
+        if rows[0].us and rows[1].us:
+            assert rows[0].us / rows[1].us == pytest.approx(ratio.low, rel=0.01)

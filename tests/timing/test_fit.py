@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ascendport.timing.fit import Candidate, Known, best, errors, left_out, typical
+from ascendport.timing.fit import Candidate, Known, best, errors, left_out, pull, typical
 
 # Made-up kernels whose time is launch + work x pace. "odd" follows another law.
 WORK = {"one": (1.0, 4.0, 16.0), "two": (2.0, 8.0), "three": (3.0,)}
@@ -54,3 +54,26 @@ def test_errors_and_their_typical_size() -> None:
     found = errors(rows, [11.0, 9.0, 20.0, 13.0])
     assert found == pytest.approx([0.1, -0.1, 1.0, 0.3])
     assert typical(rows, found) == pytest.approx((0.1 + 0.3) / 2)
+
+
+def test_a_constant_that_rows_do_not_tell_stays_where_it_was_published() -> None:
+    # "idle" has no part in any prediction.
+    wide = [
+        Candidate({**item.values, "idle": idle}, item.predicted)
+        for item in tried()
+        for idle in (1.0, 4.0, 9.0)
+    ]
+    published = {"idle": 4.0, "pace": 4.0}
+    assert best(KNOWN, wide).values["idle"] == 1.0
+    # What rows do tell is fitted all the same.
+    assert best(KNOWN, wide, published=published).values == {
+        "launch": 2.0,
+        "pace": 5.0,
+        "idle": 4.0,
+    }
+
+
+def test_departing_from_what_is_published_counts_the_same_up_and_down() -> None:
+    assert pull({"pace": 4.0}, {"pace": 4.0}) == 0
+    assert pull({"pace": 8.0}, {"pace": 4.0}) == pytest.approx(pull({"pace": 2.0}, {"pace": 4.0}))
+    assert pull({"pace": 8.0}, {}) == 0

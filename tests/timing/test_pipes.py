@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +90,7 @@ def test_scalar_work_waits_for_what_it_reads() -> None:
     )
 )
 def test_every_cycle_has_one_cause_and_one_line(operations: list[Operation]) -> None:
-    result = timed(operations, fetch_cycles_per_line=10.0)
+    result = timed(operations, fetch_cycles_per_core=10.0)
     assert sum(result.causes.values()) == pytest.approx(result.end)
     assert sum(result.lines.values()) == pytest.approx(result.end)
     assert max(result.busy.values()) <= result.end + 1e-6
@@ -137,7 +139,7 @@ def loop(calls: int, turns: int) -> list[Operation]:
 
 
 def fetched(calls: int, turns: int) -> float:
-    return timed(loop(calls, turns), fetch_cycles_per_line=10.0).causes[FETCH]
+    return timed(loop(calls, turns), fetch_cycles_per_core=10.0).causes[FETCH]
 
 
 def test_a_loop_that_fits_the_instruction_cache_is_fetched_once() -> None:
@@ -146,6 +148,50 @@ def test_a_loop_that_fits_the_instruction_cache_is_fetched_once() -> None:
     )
     assert fetched(room // 2, 20) == pytest.approx(fetched(room // 2, 1), rel=0.1)
     assert fetched(room + 4, 20) > 15 * fetched(room + 4, 1)
+
+
+def test_the_same_code_is_fetched_by_one_core_after_another() -> None:
+    def fetching(cores: int, *, in_service: bool = False) -> float:
+        one = machine(fetch_cycles_per_core=10.0)
+        many = replace(one, cores=cores, in_service=in_service)
+        return schedule(loop(8, 2), many).busy[Pipe.S]
+
+    bare = fetching(0)
+    assert fetching(40) - bare == pytest.approx(40 * (fetching(1) - bare))
+    assert fetching(40, in_service=True) > fetching(40)
+
+
+def test_code_from_memory_is_waited_for_once() -> None:
+    """A loop beyond the cache is fetched in each turn, from L2 after the first."""
+    calls, plain = 64, machine(fetch_cycles_per_core=1.0)
+    cold = replace(plain, in_service=True)
+
+    def extra(turns: int) -> float:
+        body = loop(calls, turns)
+        return schedule(body, cold).busy[Pipe.S] - schedule(body, plain).busy[Pipe.S]
+
+    assert extra(1) > 0
+    assert extra(5) == pytest.approx(extra(1))
+
+
+def test_what_the_core_ran_before_is_in_the_cache() -> None:
+    one = machine(fetch_cycles_per_core=10.0)
+    fits, large = loop(8, 2), loop(64, 2)
+    first = schedule(fits, one)
+    again = schedule(fits, one, after=first)
+    assert first.causes[FETCH] > 0
+    assert again.causes[FETCH] == 0
+    assert again.end < first.end
+    # Where the loop is larger than the cache, having run before does not help.
+    beyond = schedule(large, one)
+    assert schedule(large, one, after=beyond).end == pytest.approx(beyond.end, rel=0.01)
+
+
+def test_a_loop_of_scalar_loads_goes_on_along_its_cache_lines() -> None:
+    turn: list[Operation] = [work(1, load_gm=1), *flags(Pipe.MTE2, Pipe.V)]
+    cold, warm = constants()["gm_scalar_cold_cycles"], constants()["gm_scalar_warm_cycles"]
+    # 64 bytes hold 16 words: one load in 16 waits for memory.
+    assert spent(*(turn * 161)) == pytest.approx(11 * cold + 150 * warm, rel=0.02)
 
 
 def test_a_scalar_loop_can_be_costed_as_vector_code() -> None:
