@@ -55,6 +55,14 @@ CaseOpt = Annotated[
     list[str] | None,
     typer.Option("--case", metavar="CASE", help="Only this case; may be given again."),
 ]
+DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the diff and write nothing.")]
+JUnitOpt = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")
+]
+TraceOpt = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE", help="Also write a trace that Perfetto opens."),
+]
 
 
 def _command(body: Callable[..., ExitCode | None]) -> Callable[..., None]:
@@ -65,6 +73,7 @@ def _command(body: Callable[..., ExitCode | None]) -> Callable[..., None]:
         from ascendport.report.sink import Sink
 
         try:
+            _outputs(kwargs)
             code = body(*args, **kwargs) or ExitCode.OK
         except UserError as error:
             if kwargs.get("debug"):
@@ -86,6 +95,24 @@ def _command(body: Callable[..., ExitCode | None]) -> Callable[..., None]:
         raise typer.Exit(int(code))
 
     return run
+
+
+def _outputs(given: dict[str, Any]) -> None:
+    """Refuses files that cannot be written before the work is done for them.
+
+    Raises:
+        UserError: naming the option.
+    """
+    from ascendport.report.files import check_writable
+    from ascendport.report.sink import STDOUT
+
+    json_to = given.get("json_to")
+    if json_to is not None and json_to != STDOUT:
+        check_writable(Path(json_to), "JSON", "--json")
+    if given.get("junit") is not None:
+        check_writable(given["junit"], "JUnit file", "--junit")
+    if given.get("trace") is not None:
+        check_writable(given["trace"], "trace", "--trace")
 
 
 def _version(asked: bool) -> None:
@@ -166,9 +193,7 @@ def status(
 def apply(
     checkout: CheckoutArg = Path(),
     only: OnlyOpt = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the diff and write nothing.")
-    ] = False,
+    dry_run: DryRunOpt = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also onto unknown originals whose signatures fit.")
     ] = False,
@@ -187,17 +212,28 @@ def apply(
 def revert(
     checkout: CheckoutArg = Path(),
     only: OnlyOpt = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the diff and write nothing.")
+    dry_run: DryRunOpt = False,
+    theirs: Annotated[
+        bool,
+        typer.Option(
+            "--theirs",
+            help="Where you edited what a port changes: upstream's text, a copy of yours is kept.",
+        ),
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Where you edited what a port changes: leave the file so."),
     ] = False,
     ports: PortsOpt = None,
     json_to: JsonOpt = None,
     debug: DebugOpt = False,
 ) -> ExitCode | None:
-    """Takes the ports out of the checkout again, byte for byte."""
+    """Takes the ports out of the checkout again, byte for byte. Edits made since stay."""
     from ascendport import commands
 
-    return _planned(commands.revert, checkout, only, ports, json_to, dry_run=dry_run)
+    return _planned(
+        commands.revert, checkout, only, ports, json_to, dry_run=dry_run, theirs=theirs, keep=keep
+    )
 
 
 def _planned(
@@ -210,18 +246,58 @@ def _planned(
     dry_run: bool,
     **how: bool,
 ) -> ExitCode:
+    from ascendport import commands
     from ascendport.patching.plan import diff
     from ascendport.report import facts, tables
     from ascendport.report.sink import Sink
 
     sink = Sink(json_to)
     plan = action(checkout, only or (), ports or (), sink.note, dry_run=dry_run, **how)
-    found = facts.plan(plan, dry_run=dry_run)
+    drifts = commands.drifts(plan, sink.note)
+    found = facts.plan(plan, dry_run=dry_run, drifts=drifts)
     difference = diff(plan) if dry_run else ""
     if dry_run:
         found["diff"] = difference
     sink.result(found, tables.plan(found, difference))
     return ExitCode.FAILED if plan.refused else ExitCode.OK
+
+
+@app.command()
+@_command
+def export(
+    checkout: CheckoutArg = Path(),
+    only: OnlyOpt = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="patch (for git am) or branch.")
+    ] = "patch",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The patch. Default: ascendport.patch."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--branch", metavar="NAME", help="The branch to make.")
+    ] = "ascendport",
+    ports: PortsOpt = None,
+    json_to: JsonOpt = None,
+    debug: DebugOpt = False,
+) -> ExitCode | None:
+    """Writes what apply would do as commits, one a port: for a pull request upstream."""
+    from ascendport import commands
+    from ascendport.report import facts, tables
+    from ascendport.report.sink import Sink
+
+    if form not in ("patch", "branch"):
+        raise UserError("no such format", where=form, next="choose patch or branch")
+    as_branch = form == "branch"
+    if as_branch and out is not None:
+        raise UserError("--out is for --format patch", next="name the branch with --branch")
+    sink = Sink(json_to)
+    branch = name if as_branch else None
+    made = commands.export(checkout, only or (), ports or (), sink.note, out=out, branch=branch)
+    found = facts.exported(made)
+    use = f"git switch {name}" if as_branch else f"git am {made.where}"
+    sink.result(found, tables.exported(found, use))
+    return None
 
 
 @app.command()
@@ -247,9 +323,7 @@ def verify(
         bool, typer.Option("--large", help="Also the large cases under the interpreter.")
     ] = False,
     seed: SeedOpt = 0,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")
-    ] = None,
+    junit: JUnitOpt = None,
     ports: PortsOpt = None,
     json_to: JsonOpt = None,
     debug: DebugOpt = False,
@@ -269,7 +343,10 @@ def verify(
             checkout, only or (), ports or (), check or (), require or (), options, sink.note, watch
         )
     found = facts.verify(
-        verdict.tree, verdict.results, facts.environment(seed=seed, socs=list(options.socs))
+        verdict.tree,
+        verdict.results,
+        facts.environment(seed=seed, socs=list(options.socs)),
+        verdict.forced,
     )
     if junit:
         junit_file.write(found, junit)
@@ -288,11 +365,49 @@ def bench(
         str, typer.Option(help="auto, sim, cuda or npu: where latency is taken from.")
     ] = "auto",
     seed: SeedOpt = 0,
+    tp_mismatch: Annotated[
+        bool,
+        typer.Option("--tp-mismatch", help="Time the KV-pool store instead, under TP mismatch."),
+    ] = False,
+    tp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tp",
+            metavar="P:D",
+            help="With --tp-mismatch: TP sizes of prefill and decode; may be given again.",
+            show_default="2:4 and 4:2",
+        ),
+    ] = None,
+    layers: Annotated[int, typer.Option(help="With --tp-mismatch: layers of the model.")] = 32,
+    blocks: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            help="With --tp-mismatch: blocks of a prompt; may be given again.",
+            show_default="8",
+        ),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="STORE",
+            help="With --tp-mismatch: mooncake or memory.",
+            show_default="mooncake where it is installed",
+        ),
+    ] = "",
+    ranks: Annotated[
+        int, typer.Option(help="With --tp-mismatch: rank processes at work at one time.")
+    ] = 1,
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep", help="With --tp-mismatch: also prompts of up to 128k tokens."),
+    ] = False,
     ports: PortsOpt = None,
     json_to: JsonOpt = None,
     debug: DebugOpt = False,
 ) -> ExitCode | None:
-    """Before against after: the compiler's figures for each SoC, and latency on a device."""
+    """Before against after: the compiler's figures for each SoC, and latency on a device; with
+    --tp-mismatch, saves and loads on a real store."""
     from ascendport import commands
     from ascendport.report import facts, tables
     from ascendport.report.progress import progress
@@ -302,9 +417,20 @@ def bench(
     sink = Sink(json_to)
     options = commands.options(soc or (), case or (), seed, large=True)
     with progress(sink.errors) as watch:
-        tree, rows, code = commands.bench(
-            checkout, only or (), ports or (), options, device, sink.note, watch
-        )
+        if tp_mismatch:
+            tree, rows, code = commands.bench_store(
+                checkout,
+                only or (),
+                ports or (),
+                commands.store_plan(tp or (), blocks or (), layers, backend, ranks, sweep=sweep),
+                options,
+                sink.note,
+                watch,
+            )
+        else:
+            tree, rows, code = commands.bench(
+                checkout, only or (), ports or (), options, device, sink.note, watch
+            )
     found = {
         "checkout": facts.checkout(tree),
         "environment": facts.environment(seed=seed, socs=list(options.socs), device=device),
@@ -312,6 +438,69 @@ def bench(
     }
     sink.result(found, tables.bench(found))
     return code
+
+
+@app.command()
+@_command
+def simulate(
+    port: Annotated[str, typer.Argument(metavar="PORT", help="A kernel port.")],
+    checkout: Annotated[
+        Path,
+        typer.Option(
+            "--checkout",
+            metavar="CHECKOUT",
+            help="A vllm-ascend tree: git clone, unpacked sdist or installed package.",
+            show_default="current directory",
+        ),
+    ] = Path(),
+    case: Annotated[
+        str | None,
+        typer.Option("--case", metavar="CASE", help="Default: the first that bench times."),
+    ] = None,
+    soc: Annotated[
+        str, typer.Option("--soc", metavar="SOC", help="A part of A2 or A3 to simulate.")
+    ] = "A2",
+    before: Annotated[
+        bool, typer.Option("--before", help="Show upstream's kernel, not the port's.")
+    ] = False,
+    trace: TraceOpt = None,
+    seed: SeedOpt = 0,
+    ports: PortsOpt = None,
+    json_to: JsonOpt = None,
+    debug: DebugOpt = False,
+) -> ExitCode | None:
+    """Runs one case's programs on the simulator: findings, modelled time, and what it goes to."""
+    from ascendport import commands
+    from ascendport.report import explained, facts
+    from ascendport.report.files import write_whole
+    from ascendport.report.progress import progress
+    from ascendport.report.sink import Sink
+
+    gc.enable()
+    sink = Sink(json_to)
+    part = commands.one_soc(soc)
+    with progress(sink.errors) as watch:
+        simulation = commands.simulate(
+            checkout,
+            port,
+            ports or (),
+            case,
+            part,
+            "before" if before else "after",
+            seed,
+            sink.note,
+            watch,
+            trace=trace is not None,
+        )
+    if trace is not None and simulation.trace is not None:
+        write_whole(trace, simulation.trace, "trace", "--trace")
+    found = facts.explained(
+        simulation,
+        facts.environment(seed=seed, socs=[part.name]),
+        None if trace is None else str(trace),
+    )
+    sink.result(found, explained.explained(found))
+    return simulation.code
 
 
 def main() -> None:

@@ -15,14 +15,22 @@ from ascendport.ports.manifest import Kind
 
 @dataclass(frozen=True)
 class Check:
-    """A check: what it proves, for which kinds of port, and the module that does it."""
+    """A check: what it proves, and for which kinds of port. Kernel and store ports may prove the
+    same thing in different ways: ``store_module`` then does it for store ports."""
 
     name: str
     proves: str
     kinds: tuple[Kind, ...]
+    store_module: str = ""
+
+    def module(self, kind: Kind) -> str:
+        """The name of the module, below this package, that does it for a kind of port."""
+        if kind is Kind.STORE and self.store_module:
+            return self.store_module
+        return self.name.replace("-", "_")
 
     def run(self, subject: Subject) -> CheckResult:
-        module = import_module(f"ascendport.checks.{self.name}")
+        module = import_module(f"ascendport.checks.{self.module(subject.port.kind)}")
         run: Callable[[Subject], CheckResult] = module.run
         return run(subject)
 
@@ -35,8 +43,9 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "wiring",
-        "the release's monkeypatches put the replaced code where the pinned vllm reads it",
-        (Kind.KERNEL,),
+        "upstream really calls the replaced code: patches land, threads hold their worker",
+        (Kind.KERNEL, Kind.STORE),
+        store_module="store_wiring",
     ),
     Check(
         "oracle",
@@ -57,6 +66,16 @@ CHECKS: tuple[Check, ...] = (
         "simulate",
         "the compiled programs give the reference's values, without memory errors or hazards",
         (Kind.KERNEL,),
+    ),
+    Check(
+        "calls",
+        "the store is asked for a key once; every byte, mark and event of it is right",
+        (Kind.STORE,),
+    ),
+    Check(
+        "upstream-tests",
+        "the checkout's own tests of the store pass after as they did before",
+        (Kind.STORE,),
     ),
 )
 

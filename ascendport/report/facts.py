@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ascendport
@@ -12,7 +12,11 @@ import ascendport
 if TYPE_CHECKING:
     from ascendport.checkout.tree import Checkout
     from ascendport.checks.outcome import CheckResult
+    from ascendport.commands import Exported, Simulation
     from ascendport.errors import UserError
+    from ascendport.explain.model import Explanation
+    from ascendport.explain.run import Problem
+    from ascendport.patching.drift import Drift
     from ascendport.patching.plan import Plan
     from ascendport.patching.status import PortStatus
     from ascendport.ports.manifest import Port
@@ -90,13 +94,20 @@ def status(tree: Checkout, states: Sequence[PortStatus]) -> Facts:
 
 
 def verify(
-    tree: Checkout, results: Mapping[str, Sequence[CheckResult]], environment: Facts
+    tree: Checkout,
+    results: Mapping[str, Sequence[CheckResult]],
+    environment: Facts,
+    forced: Collection[str] = (),
 ) -> Facts:
     return {
         "checkout": checkout(tree),
         "environment": environment,
         "ports": [
-            {"name": name, "checks": [_check(result) for result in checks]}
+            {
+                "name": name,
+                "forced": name in forced,
+                "checks": [_check(result) for result in checks],
+            }
             for name, checks in results.items()
         ],
     }
@@ -119,7 +130,9 @@ def _check(result: CheckResult) -> Facts:
     }
 
 
-def plan(made: Plan, *, dry_run: bool) -> Facts:
+def plan(
+    made: Plan, *, dry_run: bool, drifts: Mapping[str, Sequence[Drift]] | None = None
+) -> Facts:
     return {
         "checkout": checkout(made.checkout),
         "dry_run": dry_run,
@@ -130,12 +143,99 @@ def plan(made: Plan, *, dry_run: bool) -> Facts:
                 "variant": port.variant,
                 "forced": port.forced,
                 "reason": port.reason,
+                "conflict": port.conflict,
+                "drift": [_drift(one) for one in (drifts or {}).get(port.port, ())],
             }
             for port in made.ports
         ],
         "changes": [
-            {"file": change.file, "action": change.action.value} for change in made.changes
+            {
+                "file": change.file,
+                "action": change.action.value,
+                "copy": str(made.checkout.path(change.copy)) if change.copy else None,
+            }
+            for change in made.changes
         ],
+    }
+
+
+def exported(found: Exported) -> Facts:
+    return {
+        "checkout": checkout(found.tree),
+        "where": found.where,
+        "commits": [
+            {
+                "port": commit.port,
+                "subject": commit.subject,
+                "message": commit.message,
+                "files": [change.file for change in commit.changes],
+            }
+            for commit in found.commits
+        ],
+    }
+
+
+def _drift(one: Drift) -> Facts:
+    return {
+        "file": one.file,
+        "symbol": one.symbol,
+        "reason": one.reason,
+        "release": one.release or None,
+        "base": one.base,
+        "theirs": one.theirs,
+        "ours": one.ours,
+        "upstream_diff": one.upstream,
+        "port_diff": one.port,
+    }
+
+
+def explained(found: Simulation, environment: Facts, trace: str | None) -> Facts:
+    """What simulate shows; times in us, modelled."""
+    from dataclasses import asdict
+
+    shown = asdict(found.shown)
+    for launch in shown["launches"]:
+        del launch["events"]
+    return {
+        "checkout": checkout(found.tree),
+        "environment": environment,
+        "port": found.port,
+        "variant": found.variant,
+        "case": shown["case"],
+        "soc": asdict(found.soc),
+        "side": shown["side"],
+        "outcome": "passed" if found.shown.clean else "failed",
+        "values": {
+            "outcome": "failed" if shown["difference"] else "passed",
+            "difference": shown["difference"],
+        },
+        "findings": found.shown.findings,
+        "latency": _latency(found.shown),
+        "launches": shown["launches"],
+        "other": _other(found.other),
+        "trace": trace,
+    }
+
+
+def _latency(side: Explanation) -> Facts | None:
+    from dataclasses import asdict
+
+    whole = side.latency
+    return {**asdict(whole), "source": "modelled"} if whole else None
+
+
+def _other(side: Explanation | Problem) -> Facts:
+    from ascendport.explain.model import Explanation
+
+    if not isinstance(side, Explanation):
+        return {"side": side.side, "outcome": "not_run", "reason": side.reason}
+    return {
+        "side": side.side,
+        "outcome": "passed" if side.clean else "failed",
+        "difference": side.difference,
+        "findings": side.findings,
+        "kinds": sorted({one.kind for launch in side.launches for one in launch.findings}),
+        "latency": _latency(side),
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ascendport.errors import UserError
 from ascendport.report.facts import Facts
+from ascendport.report.files import write_whole
 
 
 def document(facts: Facts) -> bytes:
@@ -43,11 +43,4 @@ def document(facts: Facts) -> bytes:
 
 def write(facts: Facts, path: Path) -> None:
     """Raises UserError where the file cannot be written."""
-    try:
-        path.write_bytes(document(facts))
-    except OSError as error:
-        raise UserError(
-            f"cannot write the JUnit file ({error.strerror})",
-            where=path,
-            next="name another file with --junit",
-        ) from error
+    write_whole(path, document(facts), "JUnit file", "--junit")

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ascendport.errors import UserError
 from ascendport.report import facts as f
+from ascendport.report.files import write_whole
 
 STDOUT = "-"
 
@@ -58,7 +59,8 @@ class Sink:
         try:
             self._json(f.error(problem))
         except UserError as second:
-            self.errors.print(f"[bold red]error:[/] {escape(str(second))}")
+            if second.where != problem.where:
+                self.errors.print(f"[bold red]error:[/] {escape(str(second))}")
 
     def note(self, line: str) -> None:
         """One line beside the result, on stderr."""
@@ -72,11 +74,4 @@ class Sink:
             sys.stdout.write(text)
             sys.stdout.flush()
             return
-        try:
-            Path(self.json_to).write_text(text, "utf-8")
-        except OSError as error:
-            raise UserError(
-                f"cannot write the JSON ({error.strerror})",
-                where=self.json_to,
-                next="name another file with --json",
-            ) from error
+        write_whole(Path(self.json_to), text.encode(), "JSON", "--json")

@@ -19,6 +19,7 @@ _COLOURS = {
     "already applied": "green",
     "applicable": "cyan",
     "reverted": "green",
+    "upgraded": "green",
     "not applied": "dim",
     "failed": "bold red",
     "refused": "bold red",
@@ -35,7 +36,8 @@ def _outcome(value: str) -> Text:
     return Text(word, style=_COLOURS.get(word, ""))
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
+def table_of(*columns: str, title: str | None = None) -> Table:
+    """A table without rows; a column that ends in ``>`` is set to the right."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     for column in columns:
         right = column.endswith(">")
@@ -44,12 +46,13 @@ def _table(*columns: str, title: str | None = None) -> Table:
             justify="right" if right else "left",
             overflow="fold",
             # What a row is about is read first, and typed again.
-            no_wrap=column in ("port", "case", "check", "target"),
+            no_wrap=column in ("port", "case", "check", "target", "line"),
         )
     return table
 
 
-def _heading(facts: Facts) -> Text:
+def heading(facts: Facts) -> Text:
+    """The checkout, in one line."""
     tree = facts["checkout"]
     release = f"vllm-ascend {tree['release'] or '(no version of its own)'}"
     commit = f", commit {tree['commit'][:12]}" if tree["commit"] else ""
@@ -57,7 +60,7 @@ def _heading(facts: Facts) -> Text:
 
 
 def ports(facts: Facts) -> Iterator[RenderableType]:
-    table = _table("port", "kind", "what it does", "releases", "task")
+    table = table_of("port", "kind", "what it does", "releases", "task")
     for port in facts["ports"]:
         variants = "\n".join(
             f"{variant['name']}: {', '.join(variant['releases'])}" for variant in port["variants"]
@@ -67,8 +70,8 @@ def ports(facts: Facts) -> Iterator[RenderableType]:
 
 
 def status(facts: Facts) -> Iterator[RenderableType]:
-    yield _heading(facts)
-    table = _table("port", "kind", "status", "variant", "reason")
+    yield heading(facts)
+    table = table_of("port", "kind", "status", "variant", "reason")
     for port in facts["ports"]:
         table.add_row(
             port["name"],
@@ -92,10 +95,10 @@ def diff(text: str) -> RenderableType:
 
 
 def plan(facts: Facts, difference: str = "") -> Iterator[RenderableType]:
-    yield _heading(facts)
+    yield heading(facts)
     if facts["dry_run"]:
         yield Text("Dry run: nothing was written.", style="yellow")
-    table = _table("port", "outcome", "variant", "reason")
+    table = table_of("port", "outcome", "variant", "reason")
     for port in facts["ports"]:
         forced = "forced; " if port["forced"] and port["reason"] else ""
         forced = forced or ("forced" if port["forced"] else "")
@@ -109,20 +112,51 @@ def plan(facts: Facts, difference: str = "") -> Iterator[RenderableType]:
     verb = "would change" if facts["dry_run"] else "changed"
     for change in facts["changes"]:
         yield Text(f"  {verb}: {change['file']} ({change['action']})")
+        if change["copy"]:
+            keeps = "would be kept" if facts["dry_run"] else "is kept"
+            yield Text(f"    the text with your edits {keeps} in {change['copy']}", style="yellow")
+    for port in facts["ports"]:
+        if port["conflict"]:
+            yield Text(f"{port['name']}: both changed these lines", style="bold")
+            yield Text(port["conflict"].rstrip("\n"))
+        for drift in port["drift"]:
+            yield from _drift(port["name"], drift)
     if difference:
         yield diff(difference)
 
 
+def _drift(port: str, drift: Facts) -> Iterator[RenderableType]:
+    """The known text, upstream's and the port's, as two differences from the first."""
+    where = f"{port}: {drift['symbol']} in {drift['file']}"
+    for key, what in (("upstream_diff", "what upstream changed"), ("port_diff", "the port")):
+        if drift[key]:
+            yield Text(f"{where}: {what}, from {drift['release']}", style="bold")
+            yield diff(drift[key])
+    if drift["theirs"] and not drift["base"]:
+        yield Text(f"{where}: no known text could be had to compare with", style="yellow")
+
+
+def exported(facts: Facts, use: str) -> Iterator[RenderableType]:
+    """``use``: the command that takes the series."""
+    yield heading(facts)
+    table = table_of("port", "commit", "files")
+    for commit in facts["commits"]:
+        table.add_row(commit["port"], escape(commit["subject"]), "\n".join(commit["files"]))
+    yield table
+    yield Text(f"  written: {facts['where']}")
+    yield Text(f"  {use}")
+
+
 def fetched(facts: Facts) -> Iterator[RenderableType]:
-    yield _heading(facts)
+    yield heading(facts)
     for note in facts.get("notes", ()):
         yield Text(f"  {note}")
 
 
 def verify(facts: Facts) -> Iterator[RenderableType]:
-    yield _heading(facts)
-    yield _environment(facts["environment"])
-    summary = _table("port", "check", "outcome", "cases>", "reason")
+    yield heading(facts)
+    yield environment(facts["environment"])
+    summary = table_of("port", "check", "outcome", "cases>", "reason")
     for port in facts["ports"]:
         for check in port["checks"]:
             ran = sum(case["outcome"] != "not_run" for case in check["cases"])
@@ -139,6 +173,10 @@ def verify(facts: Facts) -> Iterator[RenderableType]:
             if check["cases"]:
                 yield _cases(port["name"], check)
     yield summary
+    for port in facts["ports"]:
+        if port["forced"]:
+            said = "is in by --force, over an original that it does not know"
+            yield Text(f"{port['name']} {said}", style="yellow")
 
 
 def _cases(port: str, check: Facts) -> RenderableType:
@@ -153,7 +191,7 @@ def _cases(port: str, check: Facts) -> RenderableType:
     columns = ["case", "outcome", *keys, *(["reason"] if reasons else [])]
     common = ", ".join(f"{key} {_figure(value)}" for key, value in same.items())
     title = f"{port}: {check['check']}" + (f" ({common})" if common else "")
-    table = _table(*columns, title=title)
+    table = table_of(*columns, title=title)
     for case in check["cases"]:
         row: list[RenderableType] = [escape(case["case"]), _outcome(case["outcome"])]
         row += [_figure(case["figures"].get(key)) for key in keys]
@@ -178,7 +216,8 @@ def _figure(value: Any) -> str:
     return escape(str(value))
 
 
-def _environment(facts: Facts) -> RenderableType:
+def environment(facts: Facts) -> RenderableType:
+    """What a result depends on, in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     rest = ", ".join(
         f"{key} {_listed(value)}"
@@ -193,9 +232,9 @@ def _listed(value: Any) -> str:
 
 
 def bench(facts: Facts) -> Iterator[RenderableType]:
-    yield _heading(facts)
-    yield _environment(facts["environment"])
-    table = _table(
+    yield heading(facts)
+    yield environment(facts["environment"])
+    table = table_of(
         "port", "case", "target", "quantity", "unit", "before>", "after>", "before/after>", "source"
     )
     port = ""

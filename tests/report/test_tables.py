@@ -29,7 +29,13 @@ def _verified(*results: CheckResult) -> dict[str, Any]:
     return {
         "checkout": CHECKOUT,
         "environment": ENVIRONMENT,
-        "ports": [{"name": "p", "checks": [facts._check(result) for result in results]}],
+        "ports": [
+            {
+                "name": "p",
+                "forced": False,
+                "checks": [facts._check(result) for result in results],
+            }
+        ],
     }
 
 
@@ -97,12 +103,20 @@ def test_ratio_is_before_over_after(
 
 
 def test_dry_run_says_that_nothing_was_written() -> None:
-    port = {"name": "p", "status": "applied", "variant": "v", "forced": False, "reason": ""}
+    port = {
+        "name": "p",
+        "status": "applied",
+        "variant": "v",
+        "forced": False,
+        "reason": "",
+        "conflict": "",
+        "drift": [],
+    }
     found = {
         "checkout": CHECKOUT,
         "dry_run": True,
         "ports": [port],
-        "changes": [{"file": "f.py", "action": "modify"}],
+        "changes": [{"file": "f.py", "action": "modify", "copy": None}],
     }
     text = _text(tables.plan(found, "--- a\n+++ b\n-old\n+new\n"))
     assert "nothing was written" in text
