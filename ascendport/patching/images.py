@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import ExitCode, UserError
 from ascendport.patching.install import Install, compose
+from ascendport.patching.putback import put_back
 from ascendport.patching.recognise import Status, match
 from ascendport.patching.state import pristine, read_state
+from ascendport.patching.view import steady
 from ascendport.ports.manifest import Port, Variant
 
 
@@ -33,7 +35,11 @@ def images(checkout: Checkout, port: Port) -> Images:
     Raises:
         UserError: no variant fits, upstream has the port already, or an edit cannot be made.
     """
-    state = read_state(checkout)
+    return steady(checkout, lambda view: _images(view, port))
+
+
+def _images(checkout: Checkout, port: Port) -> Images:
+    state = put_back(checkout, read_state(checkout), [port])
 
     def read(file: str) -> bytes | None:
         return pristine(checkout, state, file)

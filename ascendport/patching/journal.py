@@ -2,12 +2,13 @@
 
 Order of writing, each step synced to the disk before the next:
 
-1. the texts that either direction needs, as objects;
+1. the state directory with its lock, and the texts that either direction needs, as objects;
 2. ``intent.json``: the files, with their hashes before and after;
-3. each file, by an atomic replace, in the order of the plan;
+3. copies of what the user edited, under ``saved/``; then each file, by an atomic replace, in the
+   order of the plan;
 4. ``state.json``, by an atomic replace. This is the commit;
 5. what is not needed any more is removed, ``intent.json`` last; with the last port the whole
-   state directory.
+   state directory, but for ``saved/``.
 
 `recover` reads the intent: where the state carries its serial the change was committed, and
 step 5 is done; else every file is put back.
@@ -18,70 +19,53 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import ExitCode, UserError
+from ascendport.patching import bytecode, disk
+from ascendport.patching.merge import merge
 from ascendport.patching.plan import Plan
 from ascendport.patching.state import (
     IGNORE,
     INTENT,
     LOCK,
     OBJECTS,
+    SAVED,
     STATE,
-    Sha,
+    Entry,
+    Intent,
     encode,
+    inside,
+    read_intent,
     read_object,
     read_state,
     sha256,
 )
-from ascendport.ports.manifest import RelativePath
 
 LOCK_TIMEOUT_S = 30.0
 
-Step = Callable[[str], None]
-"""Called in front of every write with what comes next: where tests break off."""
+Note = Callable[[str], None]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    file: RelativePath
-    before: Sha | None
-    after: Sha | None
-    mode: int | None
-    """Permission bits before the change; None: there was no file."""
+class StaleError(UserError):
+    """The tree is no more what the plan was made from: plan again."""
 
 
-class _Intent(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Literal["apply", "revert"]
-    serial: int
-    entries: tuple[_Entry, ...]
-    made: tuple[RelativePath, ...]
-    """Directories that the change makes, outer ones first."""
-    doomed: tuple[RelativePath, ...]
-    """Directories that go with it if they are empty."""
+def _silent(_: str) -> None:
+    """No one is told."""
 
 
-def _nothing(_: str) -> None:
-    """No one breaks off."""
-
-
-def execute(plan: Plan, *, timeout_s: float = LOCK_TIMEOUT_S, step: Step = _nothing) -> None:
+def execute(plan: Plan, *, timeout_s: float = LOCK_TIMEOUT_S, note: Note = _silent) -> None:
     """Makes the plan's changes, all or none.
 
-    ``timeout_s`` is how long to wait for another process that writes to the same checkout. An
-    exception on the way puts everything back and is raised on.
+    ``timeout_s`` is how long to wait for another process that writes to the same checkout;
+    ``note`` is told that it waits. An exception on the way puts everything back and is raised on.
 
     Raises:
-        UserError: a port of the plan is refused; the tree changed since the plan was made;
-            another process holds the lock; a file cannot be written.
+        StaleError: the tree changed since the plan was made.
+        UserError: a port of the plan is refused; another process holds the lock; a file cannot
+            be written.
     """
     if plan.refused:
         first = plan.refused[0]
@@ -94,118 +78,194 @@ def execute(plan: Plan, *, timeout_s: float = LOCK_TIMEOUT_S, step: Step = _noth
     if plan.new_state == plan.state:
         return
     checkout = plan.checkout
+    committed: list[bool] = []
     try:
-        with _locked(checkout, timeout_s):
+        with _locked(checkout, timeout_s, note):
             try:
                 _check_current(plan)
-                _carry_out(plan, step)
+                _carry_out(plan)
+                committed.append(True)
             finally:
                 _tidy(checkout)
     except OSError as error:
-        raise UserError(
-            f"cannot write to the checkout ({error.strerror}), everything was put back",
-            where=error.filename or checkout.root,
-            next="check permissions and free space",
-        ) from error
+        raise _unwritable(error, checkout, bool(committed)) from error
 
 
-def recover(checkout: Checkout, *, timeout_s: float = LOCK_TIMEOUT_S) -> str | None:
+def _unwritable(error: OSError, checkout: Checkout, committed: bool) -> UserError:
+    said = "everything was put back"
+    if committed:
+        said = "every file was changed, but tidying up failed"
+    return UserError(
+        f"cannot write to the checkout ({error.strerror}), {said}",
+        where=error.filename if isinstance(error.filename, str) else checkout.root,
+        next="check permissions, links and free space"
+        + ("; the next command tidies up" if committed else ""),
+    )
+
+
+def recover(
+    checkout: Checkout,
+    *,
+    timeout_s: float = LOCK_TIMEOUT_S,
+    note: Note = _silent,
+    reading: bool = False,
+) -> str | None:
     """Ends what an interrupted run left half done; says what was done, None: nothing was.
 
     Takes the lock only where something was left, so that reading a clean tree needs no write.
+    ``reading``: waits for no one and fails for no lack of rights. What a command then shows is
+    taken from before the change (`ascendport.patching.view`), and the text says so.
 
     Raises:
         UserError: a file is neither as it was nor as it was to be, or cannot be written.
     """
-    folder = checkout.state_dir
-    if not folder.is_dir() or ((folder / STATE).exists() and not (folder / INTENT).exists()):
+    if not _left_over(checkout):
         return None
     try:
-        with _locked(checkout, timeout_s):
+        with _locked(checkout, 0.0 if reading else timeout_s, note):
             try:
-                intent = _read_intent(checkout)
+                intent = read_intent(checkout)
                 if intent is None:
                     return None
                 if read_state(checkout).serial == intent.serial:
-                    _finish(checkout, intent, _nothing)
+                    _finish(checkout, intent)
                     return f"an interrupted {intent.kind} had changed every file: completed"
                 _roll_back(checkout, intent)
                 return f"an interrupted {intent.kind} was undone: the files are as before it"
             finally:
                 _tidy(checkout)
+    except _BusyError:
+        if reading:
+            return (
+                "another run is writing to this checkout: shown is how it is before or after that"
+            )
+        raise
     except OSError as error:
+        if reading:
+            return (
+                f"an interrupted run cannot be ended from here ({error.strerror}): "
+                "shown is how the checkout was before it"
+            )
         raise UserError(
             f"cannot end an interrupted run ({error.strerror})",
-            where=error.filename or checkout.root,
+            where=error.filename if isinstance(error.filename, str) else checkout.root,
             next="check permissions and free space",
         ) from error
+
+
+def _left_over(checkout: Checkout) -> bool:
+    """Whether the state directory holds more, or less, than a run that ended leaves."""
+    try:
+        names = set(os.listdir(checkout.state_dir))  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise UserError(
+            f"cannot read the tool's record ({error.strerror})",
+            where=checkout.state_dir,
+            next="check permissions and the disk",
+        ) from error
+    settled = {IGNORE, SAVED}
+    if STATE in names and read_state(checkout).ports:
+        settled |= {STATE, OBJECTS, LOCK}
+    # What is not the tool's is the user's, and says nothing.
+    own = {IGNORE, SAVED, STATE, OBJECTS, LOCK, INTENT}
+    own |= {disk.temporary_name(name) for name in (IGNORE, STATE, INTENT)}
+    return not names or bool(names & own - settled) or names == {IGNORE}
 
 
 # --- one change ---
 
 
-def _carry_out(plan: Plan, step: Step) -> None:
+def _carry_out(plan: Plan) -> None:
     checkout = plan.checkout
-    folder = checkout.state_dir
+    root = checkout.root
     intent = _intent(plan)
+    written: list[str] = []
     texts = dict(plan.objects)
     for change in plan.changes:
         texts.update({sha256(t): t for t in (change.before, change.after) if t is not None})
-    step("objects")
-    (folder / OBJECTS).mkdir(exist_ok=True)
+    objects = inside(checkout, OBJECTS)
+    disk.make_folder(root, objects)
+    there = set(disk.names(root, objects))
     for sha, text in sorted(texts.items()):
-        path = folder / OBJECTS / sha
-        if not path.exists():
-            _put(path, text, 0o600, step)
-    _sync(folder / OBJECTS)
+        if sha not in there:
+            disk.put(root, f"{objects}/{sha}", text, 0o600)
     try:
-        _put(folder / INTENT, intent.model_dump_json().encode(), 0o600, step)
+        disk.put(root, inside(checkout, INTENT), intent.model_dump_json().encode(), 0o600)
+        if intent.saved:
+            disk.make_folder(root, inside(checkout, SAVED))
+        copies = {change.copy: change.before for change in plan.changes}
+        for path in intent.saved:
+            disk.put(root, path, copies[path] or b"", 0o600)
         for made in intent.made:
-            step(f"make {made}")
-            checkout.path(made).mkdir()
-            _sync(checkout.path(made).parent)
+            disk.make_folder(root, made)
         for change, entry in zip(plan.changes, intent.entries, strict=True):
-            path = checkout.path(change.file)
-            if change.after is None:
-                step(f"delete {change.file}")
-                path.unlink()
-                _sync(path.parent)
-            else:
-                _put(path, change.after, entry.mode, step)
-        _put(folder / STATE, encode(plan.new_state), 0o600, step)
-    except BaseException:
+            written.append(change.file)
+            try:
+                _write(checkout, change.file, change.before, change.after, entry.mode)
+            except StaleError:
+                written.pop()
+                raise
+        disk.put(root, inside(checkout, STATE), encode(plan.new_state), 0o600)
+    except BaseException as error:
         # Also after Ctrl-C: the tree is whole before anything else happens.
-        _settle(checkout, intent)
+        stands = _settle(checkout, intent, written)
+        if stands and isinstance(error, OSError):
+            raise _unwritable(error, checkout, True) from error
         raise
     try:
-        _finish(checkout, intent, step)
+        _finish(checkout, intent)
     except OSError as error:
-        raise UserError(
-            f"every file was changed, but tidying up failed ({error.strerror})",
-            where=error.filename or folder,
-            next="mend what is wrong with the disk; the next command tidies up",
-        ) from error
+        raise _unwritable(error, checkout, True) from error
 
 
-def _settle(checkout: Checkout, intent: _Intent) -> None:
-    """After an exception: to the old tree, unless the commit had already happened."""
+def _write(
+    checkout: Checkout, file: str, before: bytes | None, after: bytes | None, mode: int | None
+) -> None:
+    """Changes one file that holds ``before``.
+
+    Raises:
+        StaleError: it holds something else.
+    """
+
+    def last_look() -> None:
+        if disk.read(checkout.root, file) != before:
+            raise StaleError(
+                "the file was edited meanwhile, everything was put back",
+                where=checkout.path(file),
+                next="run again",
+            )
+
+    if after is None:
+        last_look()
+        disk.remove(checkout.root, file)
+        return
+    avoid = bytecode.stamps(checkout, file)
+    disk.put(checkout.root, file, after, mode, avoid=avoid, last_look=last_look)
+
+
+def _settle(checkout: Checkout, intent: Intent, written: Collection[str]) -> bool:
+    """After an exception: to the old tree, unless the commit had already happened. True: the
+    change stands. ``written``: the files that were, or may have been, replaced."""
     try:
         if read_state(checkout).serial == intent.serial:
-            _finish(checkout, intent, _nothing)
-        else:
-            _roll_back(checkout, intent)
+            _finish(checkout, intent)
+            return True
+        _roll_back(checkout, intent, written)
     except OSError as error:
         raise UserError(
             f"writing failed, and so did putting the files back ({error.strerror})",
-            where=error.filename or checkout.root,
+            where=error.filename if isinstance(error.filename, str) else checkout.root,
             next="mend what is wrong with the disk; the next command puts them back",
         ) from error
+    return False
 
 
-def _intent(plan: Plan) -> _Intent:
+def _intent(plan: Plan) -> Intent:
     checkout = plan.checkout
     entries = tuple(
-        _Entry(
+        Entry(
             file=change.file,
             before=None if change.before is None else sha256(change.before),
             after=None if change.after is None else sha256(change.after),
@@ -215,10 +275,12 @@ def _intent(plan: Plan) -> _Intent:
         )
         for change in plan.changes
     )
-    return _Intent(
+    copies = {change.copy for change in plan.changes if change.copy}
+    return Intent(
         kind=plan.kind,
         serial=plan.new_state.serial,
         entries=entries,
+        saved=tuple(sorted(copy for copy in copies if not checkout.path(copy).exists())),
         made=tuple(d for d in plan.new_state.directories if not checkout.path(d).exists()),
         doomed=tuple(d for d in plan.state.directories if d not in plan.new_state.directories),
     )
@@ -227,133 +289,154 @@ def _intent(plan: Plan) -> _Intent:
 def _check_current(plan: Plan) -> None:
     """
     Raises:
-        UserError: the tree or the record is not what the plan was made from.
+        StaleError: the tree or the record is not what the plan was made from.
     """
     checkout = plan.checkout
     if (checkout.state_dir / INTENT).exists() or read_state(checkout) != plan.state:
-        raise UserError(
+        raise StaleError(
             "another run changed the checkout meanwhile", where=checkout.root, next="run again"
         )
     for change in plan.changes:
         if checkout.read(change.file) != change.before:
-            raise UserError(
+            raise StaleError(
                 "the file was edited meanwhile",
                 where=checkout.path(change.file),
                 next="nothing was written; run again",
             )
 
 
-def _finish(checkout: Checkout, intent: _Intent, step: Step) -> None:
+def _finish(checkout: Checkout, intent: Intent) -> None:
     """What follows the commit."""
-    _drop_directories(checkout, intent.doomed, step)
-    keep = read_state(checkout).objects()
-    for path in sorted((checkout.state_dir / OBJECTS).iterdir()):
-        if path.name not in keep:
-            step(f"remove object {path.name}")
-            path.unlink()
-    step("remove the intent")
-    (checkout.state_dir / INTENT).unlink(missing_ok=True)
-    _sync(checkout.state_dir)
+    _drop_directories(checkout, intent.doomed)
+    _drop_objects(checkout)
+    disk.remove(checkout.root, inside(checkout, INTENT))
 
 
-def _roll_back(checkout: Checkout, intent: _Intent) -> None:
+def _roll_back(checkout: Checkout, intent: Intent, written: Collection[str] | None = None) -> None:
+    """Puts the files back; ``written``: those that can have been changed, None: it is not known.
+
+    Raises:
+        UserError: the user edited one of them meanwhile, and the edit cannot be told from the
+            change.
+    """
+    root = checkout.root
     for entry in intent.entries:
-        path = checkout.path(entry.file)
-        _temporary(path).unlink(missing_ok=True)
-        disk = checkout.read(entry.file)
-        found = None if disk is None else sha256(disk)
+        if written is not None and entry.file not in written:
+            continue
+        disk.drop_temporary(root, entry.file)
+        now = disk.read(root, entry.file)
+        found = None if now is None else sha256(now)
         if found == entry.before:
             continue
+        before = None if entry.before is None else read_object(checkout, entry.before)
         if found != entry.after:
-            kept = checkout.state_dir / OBJECTS
-            raise UserError(
-                "the file was edited after an interrupted run, so it is left as it is",
-                where=path,
-                next=f"put the original {kept / str(entry.before)} there and run again"
-                if entry.before
-                else "move the file away and run again",
-            )
-        if entry.before is None:
-            path.unlink()
-            _sync(path.parent)
-        else:
-            _put(path, read_object(checkout, entry.before), entry.mode, _nothing)
-    _drop_directories(checkout, intent.made, _nothing)
-    for name in (STATE, INTENT):
-        _temporary(checkout.state_dir / name).unlink(missing_ok=True)
-    (checkout.state_dir / INTENT).unlink(missing_ok=True)
-    _sync(checkout.state_dir)
+            before = _with_edit(checkout, entry, now, before)
+        if now != before:
+            _write(checkout, entry.file, now, before, entry.mode)
+    _drop_directories(checkout, intent.made)
+    for path in intent.saved:
+        disk.remove(root, path)
+    if intent.saved:
+        disk.remove_folder(root, inside(checkout, SAVED))
+    _drop_objects(checkout)
+    disk.remove(root, inside(checkout, INTENT))
 
 
-def _drop_directories(checkout: Checkout, folders: Iterable[str], step: Step) -> None:
+def _with_edit(checkout: Checkout, entry: Entry, now: bytes | None, before: bytes | None) -> bytes:
+    """The text to put back where the user edited the file after the crash, whichever text it
+    was that they edited.
+
+    Raises:
+        UserError: the edit cannot be told from the change.
+    """
+    if now is not None and before is not None and entry.after is not None:
+        merged = merge(read_object(checkout, entry.after), now, before)
+        if not merged.conflicts:
+            return merged.text
+    kept = checkout.state_dir / OBJECTS
+    raise UserError(
+        "the file was edited after an interrupted run, so it is left as it is",
+        where=checkout.path(entry.file),
+        next=f"put the original {kept / entry.before} there and run again"
+        if entry.before
+        else "move the file away and run again",
+    )
+
+
+def _drop_objects(checkout: Checkout) -> None:
+    """Removes the texts that the record does not refer to."""
+    keep = read_state(checkout).objects()
+    objects = inside(checkout, OBJECTS)
+    for name in disk.names(checkout.root, objects):
+        if name not in keep:
+            disk.remove(checkout.root, f"{objects}/{name}")
+
+
+def _drop_directories(checkout: Checkout, folders: Iterable[str]) -> None:
     for folder in reversed(tuple(folders)):
-        step(f"remove directory {folder}")
-        # One that holds something by now is the user's.
-        with contextlib.suppress(OSError):
-            checkout.path(folder).rmdir()
+        disk.remove_folder(checkout.root, folder)
 
 
 def _tidy(checkout: Checkout) -> None:
     """Removes the state directory where it records nothing. Called with the lock held."""
-    folder = checkout.state_dir
-    if (folder / INTENT).exists() or read_state(checkout).ports:
+    root = checkout.root
+    for name in (IGNORE, STATE, INTENT):
+        disk.drop_temporary(root, inside(checkout, name))
+    if (checkout.state_dir / INTENT).exists() or read_state(checkout).ports:
         return
-    objects = folder / OBJECTS
-    for path in sorted(objects.iterdir()) if objects.is_dir() else ():
-        path.unlink()
-    if objects.is_dir():
-        objects.rmdir()
-    for name in (STATE, IGNORE, INTENT):
-        (folder / name).unlink(missing_ok=True)
-        _temporary(folder / name).unlink(missing_ok=True)
-    (folder / LOCK).unlink(missing_ok=True)
+    objects = inside(checkout, OBJECTS)
+    for name in disk.names(root, objects):
+        disk.remove(root, f"{objects}/{name}")
+    disk.remove_folder(root, objects)
+    disk.remove_folder(root, inside(checkout, SAVED))
+    for name in (STATE, INTENT):
+        disk.remove(root, inside(checkout, name))
+    if not (checkout.state_dir / SAVED).exists():
+        disk.remove(root, inside(checkout, IGNORE))
+    disk.remove(root, inside(checkout, LOCK))
     # Something else in it is the user's.
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+    disk.remove_folder(root, inside(checkout, ""))
 
 
-def _read_intent(checkout: Checkout) -> _Intent | None:
-    path = checkout.state_dir / INTENT
-    try:
-        return _Intent.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise UserError(
-            "the record of an interrupted run is damaged",
-            where=path,
-            next=f"put the files back from {checkout.state_dir / OBJECTS}, then remove it",
-        ) from error
+# --- one at a time ---
 
 
-# --- the disk ---
+class _BusyError(UserError):
+    """Another process holds the lock."""
 
 
 @contextlib.contextmanager
-def _locked(checkout: Checkout, timeout_s: float) -> Iterator[None]:
+def _locked(checkout: Checkout, timeout_s: float, note: Note) -> Iterator[None]:
     """Holds the checkout's lock, making the state directory for it."""
     from filelock import FileLock, Timeout  # of no use to commands that only read
 
     folder = checkout.state_dir
     if folder.is_symlink():
         raise UserError("the tool's state directory is a symbolic link", where=folder)
-    lock = FileLock(folder / LOCK, timeout=timeout_s)
+    lock = FileLock(folder / LOCK)
+    waited = False
     while True:
         try:
-            folder.mkdir(exist_ok=True)
-            lock.acquire()
+            disk.make_folder(checkout.root, inside(checkout, ""))
+            lock.acquire(timeout=timeout_s if waited else 0)
         except Timeout as error:
-            raise UserError(
+            if not waited and timeout_s > 0:
+                note(f"another run is writing to this checkout: waiting up to {timeout_s:g} s")
+                waited = True
+                continue
+            raise _BusyError(
                 f"another run has been writing to this checkout for {timeout_s:g} s",
                 where=folder / LOCK,
                 next="wait for it to end and run again",
             ) from error
         except FileNotFoundError:
+            if not folder.parent.is_dir():
+                raise
             continue  # the run that was in front removed the directory when it ended
         except FileExistsError:
             # mkdir, ours or the lock's, says so too where that run removed the directory
             # between its two looks at it.
-            if folder.exists() and not folder.is_dir():
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 raise
             continue
         if _holds(lock.lock_file, getattr(lock._context, "lock_file_fd", None)):
@@ -361,7 +444,7 @@ def _locked(checkout: Checkout, timeout_s: float) -> Iterator[None]:
         lock.release()
     try:
         if not (folder / IGNORE).exists():
-            (folder / IGNORE).write_text("*\n", "utf-8")
+            disk.put(checkout.root, inside(checkout, IGNORE), b"*\n", None)
         yield
     finally:
         lock.release()
@@ -375,60 +458,3 @@ def _holds(path: str, handle: int | None) -> bool:
         return os.path.samestat(os.fstat(handle), os.stat(path))  # noqa: PTH116
     except FileNotFoundError:
         return False
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.ascendport-new")
-
-
-def _put(path: Path, data: bytes, mode: int | None, step: Step) -> None:
-    """Replaces a file's contents at once. A hard link elsewhere keeps the old contents.
-
-    ``mode`` None: what the process's umask gives a new file. Owner and group stay where the
-    user may set them.
-    """
-    temporary = _temporary(path)
-    temporary.unlink(missing_ok=True)  # left by a crash
-    step(f"write {path.name}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            old = path.stat() if path.exists() else None
-            if old is not None:
-                _keep_owner(file.fileno(), old, mode)
-                _move_time(file.fileno(), old, len(data))
-            os.fsync(file.fileno())
-        step(f"replace {path.name}")
-        temporary.replace(path)
-    except Exception:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _keep_owner(handle: int, old: os.stat_result, mode: int | None) -> None:
-    new = os.fstat(handle)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        with contextlib.suppress(PermissionError):
-            os.fchown(handle, old.st_uid, old.st_gid)
-            if mode is not None:
-                os.fchmod(handle, mode)  # a change of owner clears the set-id bits
-
-
-def _move_time(handle: int, old: os.stat_result, size: int) -> None:
-    """Makes sure Python notices: it takes a .pyc for current by whole seconds and size."""
-    if size == old.st_size and int(os.fstat(handle).st_mtime) == int(old.st_mtime):
-        os.utime(handle, (old.st_atime, old.st_mtime + 1))
-
-
-def _sync(folder: Path) -> None:
-    """Makes a rename or removal in a directory last."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -17,18 +17,25 @@ from typing import Literal
 import ascendport
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import UserError
+from ascendport.patching.bytecode import source_of, unchecked
 from ascendport.patching.install import Install, compose
-from ascendport.patching.recognise import Status, match
+from ascendport.patching.merge import merge
+from ascendport.patching.putback import put_back
+from ascendport.patching.recognise import Match, Status, match
 from ascendport.patching.state import (
     OBJECTS,
+    SAVED,
     FileRecord,
     State,
+    inside,
     pristine,
     read_object,
     read_state,
     sha256,
 )
 from ascendport.patching.text import unified
+from ascendport.patching.view import steady
+from ascendport.ports.digest import parse
 from ascendport.ports.manifest import Port
 
 
@@ -48,9 +55,21 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     ALREADY_APPLIED = "already applied"
     SUPERSEDED = "superseded"
+    UPGRADED = "upgraded"
+    """An older text of the port gave way to the folder's."""
     REVERTED = "reverted"
     NOT_APPLIED = "not applied"
     REFUSED = "refused"
+
+
+class Edited(StrEnum):
+    """What revert does where the user and the port changed the same lines."""
+
+    REFUSE = "refuse"
+    THEIRS = "theirs"
+    """Upstream's text; the user's goes to a copy."""
+    KEEP = "keep"
+    """The file stays as the user has it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,9 @@ class Change:
     action: Action
     before: bytes | None
     after: bytes | None
+    copy: str | None = None
+    """Where the user's own text is kept, as a path in the checkout; None: nothing of the user's
+    is replaced."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +96,10 @@ class PortPlan:
     variant: str | None = None
     reason: str = ""
     forced: bool = False
+    conflict: str = ""
+    """Where the user and the port changed the same lines: a diff3 view."""
+    drift: Match | None = None
+    """What does not match, where that is why the port is refused."""
 
 
 @dataclass(frozen=True)
@@ -99,62 +125,86 @@ class Plan:
 class _RefusedError(Exception):
     """One port cannot be done; the text says why."""
 
+    def __init__(self, reason: str, *, conflict: str = "", drift: Match | None = None) -> None:
+        super().__init__(reason)
+        self.conflict = conflict
+        self.drift = drift
+
 
 def plan_apply(checkout: Checkout, ports: Sequence[Port], *, force: bool = False) -> Plan:
     """What putting ``ports`` into ``checkout`` would change.
 
-    A port that is in already is left alone; where some of its files were put back by other
-    means it is put in again. ``force`` accepts an original that the port does not know, if the
+    A port that is in already is left alone; where its folder has another text that one takes its
+    place, and where some of its files were put back by other means it is put in again. Edits that
+    the user made since stay. ``force`` accepts an original that the port does not know, if the
     signatures that callers see still fit.
 
     Raises:
         UserError: a target leads out of the checkout, the record is damaged, or a port's own
             text is.
     """
-    state = read_state(checkout)
-    _check_state_dir(checkout)
-    installs = _recorded(checkout, state)
-    outcomes: list[PortPlan] = []
-    chosen: list[Install] = []
-    for port in ports:
-        try:
-            outcome, install = _apply_one(checkout, state, port, installs, force)
-            if install is not None:
-                installs[port.name] = install
-                chosen.append(install)
-        except _RefusedError as refusal:
-            outcome = PortPlan(port.name, Outcome.REFUSED, reason=str(refusal))
-        outcomes.append(outcome)
-    return _plan(checkout, "apply", state, installs, chosen, outcomes)
+
+    def make(view: Checkout) -> Plan:
+        recorded = read_state(view)
+        _check_state_dir(view)
+        state = put_back(view, recorded, ports)
+        installs = _recorded(view, state)
+        outcomes: list[PortPlan] = []
+        chosen: list[Install] = []
+        for port in ports:
+            try:
+                outcome, changed = _apply_one(view, state, port, installs, force)
+                chosen.extend(changed)
+                if changed and outcome.outcome is Outcome.SUPERSEDED:
+                    del installs[port.name]
+                elif changed:
+                    installs[port.name] = changed[-1]
+            except _RefusedError as refusal:
+                outcome = _refused(PortPlan(port.name, Outcome.REFUSED), refusal)
+            outcomes.append(outcome)
+        plan = _plan(view, "apply", state, installs, chosen, outcomes, Edited.REFUSE)
+        return _recorded_as(plan, recorded)
+
+    return replace(steady(checkout, make), checkout=checkout)
 
 
-def plan_revert(checkout: Checkout, ports: Sequence[Port | str] | None = None) -> Plan:
+def plan_revert(
+    checkout: Checkout,
+    ports: Sequence[Port | str] | None = None,
+    *,
+    edited: Edited = Edited.REFUSE,
+) -> Plan:
     """What taking ``ports`` (None: all that are in) out of ``checkout`` would change.
 
-    Works from the record alone: a port's folder may be gone. Other ports in the same files stay.
+    Works from the record alone: a port's folder may be gone. Other ports in the same files stay,
+    and so do edits that the user made since. ``edited`` says what to do where such an edit
+    touches lines that the port changed.
 
     Raises:
         UserError: a file leads out of the checkout, or the record is damaged.
     """
-    state = read_state(checkout)
-    _check_state_dir(checkout)
-    names = list(state.ports) if ports is None else [_name(port) for port in ports]
-    installs = _recorded(checkout, state)
-    outcomes: list[PortPlan] = []
-    chosen: list[Install] = []
-    for name in dict.fromkeys(names):
-        if name not in installs:
-            outcomes.append(PortPlan(name, Outcome.NOT_APPLIED))
-            continue
-        record = state.ports[name]
-        try:
-            _check_unedited(checkout, state, record.files(), "revert")
-            outcome = PortPlan(name, Outcome.REVERTED, record.variant, forced=record.forced)
+
+    def make(view: Checkout) -> Plan:
+        recorded = read_state(view)
+        _check_state_dir(view)
+        state = put_back(view, recorded)
+        names = list(state.ports) if ports is None else [_name(port) for port in ports]
+        installs = _recorded(view, state)
+        outcomes: list[PortPlan] = []
+        chosen: list[Install] = []
+        for name in dict.fromkeys(names):
+            if name not in installs:
+                outcomes.append(PortPlan(name, Outcome.NOT_APPLIED))
+                continue
+            record = state.ports[name]
+            for file in record.files():
+                _check_inside(view, file)
+            outcomes.append(PortPlan(name, Outcome.REVERTED, record.variant, forced=record.forced))
             chosen.append(installs.pop(name))
-        except _RefusedError as refusal:
-            outcome = PortPlan(name, Outcome.REFUSED, record.variant, str(refusal))
-        outcomes.append(outcome)
-    return _plan(checkout, "revert", state, installs, chosen, outcomes)
+        plan = _plan(view, "revert", state, installs, chosen, outcomes, edited)
+        return _recorded_as(plan, recorded)
+
+    return replace(steady(checkout, make), checkout=checkout)
 
 
 def diff(plan: Plan) -> str:
@@ -163,6 +213,12 @@ def diff(plan: Plan) -> str:
         unified(change.before, change.after, f"a/{change.file}", f"b/{change.file}")
         for change in plan.changes
     )
+
+
+def _recorded_as(plan: Plan, recorded: State) -> Plan:
+    """The plan with the record as it is on disk as what it starts from."""
+    new = recorded if plan.new_state is plan.state else plan.new_state
+    return replace(plan, state=recorded, new_state=new)
 
 
 def _name(port: Port | str) -> str:
@@ -176,44 +232,71 @@ def _recorded(checkout: Checkout, state: State) -> dict[str, Install]:
     }
 
 
+def _refused(port: PortPlan, refusal: _RefusedError) -> PortPlan:
+    return replace(
+        port,
+        outcome=Outcome.REFUSED,
+        reason=str(refusal),
+        conflict=refusal.conflict,
+        drift=refusal.drift,
+    )
+
+
 def _apply_one(
     checkout: Checkout, state: State, port: Port, installs: Mapping[str, Install], force: bool
-) -> tuple[PortPlan, Install | None]:
-    if port.name in installs:
-        install = installs[port.name]
-        _check_unedited(checkout, state, install.files(), "apply")
-        stale = [
-            file
-            for file in install.files()
-            if _hash(checkout.read(file)) != state.files[file].after
-        ]
-        done = Outcome.APPLIED if stale else Outcome.ALREADY_APPLIED
-        reason = f"again: {', '.join(stale)} had been put back" if stale else ""
-        again = PortPlan(port.name, done, install.variant, reason, install.forced)
-        return again, install if stale else None
+) -> tuple[PortPlan, tuple[Install, ...]]:
+    """What becomes of the port, and what changes: nothing, its install, or the old and the new."""
     declared = [t.file for variant in port.manifest.variants for t in variant.targets]
     for file in dict.fromkeys(declared):
         _check_inside(checkout, file)
     found = match(port, lambda file: pristine(checkout, state, file))
+    present = installs.get(port.name)
     if found.status is Status.SUPERSEDED:
         own = found.variant.name if found.variant else None
-        return PortPlan(port.name, Outcome.SUPERSEDED, own, found.reason), None
-    forced = force and found.forcible
+        gone = (present,) if present else ()
+        return PortPlan(port.name, Outcome.SUPERSEDED, own, found.reason), gone
+    forced = found.forcible and (force or (present is not None and present.forced))
     if found.variant is None or not (found.status is Status.APPLICABLE or forced):
-        raise _RefusedError(f"{found.status}: {found.reason}")
+        older = " (an older text of the port is in)" if present else ""
+        raise _RefusedError(f"{found.status}: {found.reason}{older}", drift=found)
     install = Install.of_port(port, found.variant, forced=forced)
     for file in install.files():
         _check_inside(checkout, file)
+    if install == present:
+        return _again(checkout, state, install)
+    for file in install.files():
         if obstacle := _obstacle(checkout, file):
             raise _RefusedError(obstacle)
-    _check_unedited(checkout, state, install.files(), "apply")
+    others = [one for name, one in installs.items() if name != port.name]
     for file in install.files():
         try:
-            compose(file, pristine(checkout, state, file), [*installs.values(), install])
+            compose(file, pristine(checkout, state, file), [*others, install])
         except UserError as error:
             raise _RefusedError(str(error)) from error
-    plan = PortPlan(port.name, Outcome.APPLIED, found.variant.name, forced=forced)
-    return plan, install
+    done = Outcome.UPGRADED if present else Outcome.APPLIED
+    outcome = PortPlan(port.name, done, found.variant.name, forced=forced)
+    return outcome, (present, install) if present else (install,)
+
+
+def _again(
+    checkout: Checkout, state: State, install: Install
+) -> tuple[PortPlan, tuple[Install, ...]]:
+    """A port whose text is in: what is to do is to put it back where it was taken out by other
+    means."""
+    stale, edited = [], []
+    for file in install.files():
+        record = state.files[file]
+        disk = _hash(checkout.read(file))
+        if disk == record.before:
+            stale.append(file)
+        elif disk != record.after:
+            edited.append(file)
+    outcome = Outcome.APPLIED if stale else Outcome.ALREADY_APPLIED
+    reasons = [f"again: {', '.join(stale)} had been put back"] if stale else []
+    reasons += [f"{', '.join(edited)} edited since, left so"] if edited else []
+    done = PortPlan(port=install.name, outcome=outcome, variant=install.variant,
+                    reason="; ".join(reasons), forced=install.forced)  # fmt: skip
+    return done, (install,) if stale else ()
 
 
 def _plan(
@@ -223,6 +306,7 @@ def _plan(
     installs: Mapping[str, Install],
     chosen: Sequence[Install],
     outcomes: Sequence[PortPlan],
+    edited: Edited,
 ) -> Plan:
     """The plan that makes ``installs`` the ports in the checkout; ``chosen`` are those that
     come or go."""
@@ -235,8 +319,9 @@ def _plan(
     staying = {file for install in installs.values() for file in install.files()}
     changes: list[Change] = []
     files = dict(state.files)
+    caches = dict(state.caches)
     objects: dict[str, bytes] = {}
-    blocked: dict[str, str] = {}
+    blocked: dict[str, _RefusedError] = {}
     for file, port in sorted(touched.items()):
         original = pristine(checkout, state, file)
         after = compose(file, original, installs.values())
@@ -247,16 +332,26 @@ def _plan(
             objects.update({sha256(text): text for text in (original, after) if text is not None})
         else:
             files.pop(file, None)
-        if disk != after:
-            if reason := _obstacle(checkout, file):
-                blocked.setdefault(port, reason)
-            changes.append(Change(port, file, _action(original, disk, after), disk, after))
+        try:
+            result, copy = _resolved(checkout, state, file, disk, after, edited, kind)
+            if disk != result and (reason := _obstacle(checkout, file)):
+                raise _RefusedError(reason)
+        except _RefusedError as refusal:
+            blocked.setdefault(port, refusal)
+            continue
+        if disk != result:
+            action = _action(original, disk, result)
+            changes.append(Change(port, file, action, disk, result, copy))
+        for change in _cache_changes(checkout, caches, port, file, original, result):
+            changes.append(change)
+            if change.after is None and change.before is not None:
+                caches[change.file] = sha256(change.before)
+                objects[sha256(change.before)] = change.before
+        for cache in [name for name in caches if file not in files and source_of(name) == file]:
+            del caches[cache]
     if blocked:
         refused = tuple(
-            PortPlan(one.port, Outcome.REFUSED, one.variant, blocked[one.port], one.forced)
-            if one.port in blocked
-            else one
-            for one in outcomes
+            _refused(one, blocked[one.port]) if one.port in blocked else one for one in outcomes
         )
         return Plan(checkout, kind, refused, (), state, state, {})
     for install in installs.values():
@@ -267,8 +362,97 @@ def _plan(
         ports={name: installs[name].record() for name in sorted(installs)},
         files=dict(sorted(files.items())),
         directories=_directories(checkout, state, files),
+        caches=dict(sorted(caches.items())),
     )
-    return Plan(checkout, kind, tuple(outcomes), tuple(changes), state, new_state, objects)
+    ordered = tuple(sorted(changes, key=lambda change: change.file))
+    return Plan(checkout, kind, tuple(outcomes), ordered, state, new_state, objects)
+
+
+def _resolved(
+    checkout: Checkout,
+    state: State,
+    file: str,
+    disk: bytes | None,
+    wanted: bytes | None,
+    edited: Edited,
+    verb: str,
+) -> tuple[bytes | None, str | None]:
+    """What the file is to hold, the user's edits since the last change kept; and where a copy of
+    the user's text goes, None: nowhere."""
+    record = state.files.get(file)
+    found = _hash(disk)
+    if record is None or disk == wanted or found in (record.after, record.before):
+        return wanted, None
+    ours = read_object(checkout, record.after)
+    if wanted == ours:
+        return disk, None
+    copy = None
+    if disk is not None:
+        name = f"{PurePosixPath(file).name}.{sha256(disk)[:12]}"
+        copy = inside(checkout, f"{SAVED}/{name}")
+    if edited is Edited.THEIRS:
+        return wanted, copy
+    conflict = ""
+    if disk is not None and wanted is not None:
+        without = "without the port" if verb == "revert" else "with the new text"
+        merged = merge(ours, disk, wanted, ("yours", "as applied", without))
+        if not merged.conflicts and _parses_as_well(file, disk, merged.text):
+            return merged.text, copy
+        conflict = merged.conflicts
+    if edited is Edited.KEEP:
+        return disk, None
+    what = "was deleted" if disk is None else "was edited where the port changes it"
+    ways = "'revert --keep' leaves the file as it is, 'revert --theirs' takes the original" + (
+        f" and keeps yours in {copy}" if copy else ""
+    )
+    kept = checkout.state_dir / OBJECTS
+    original = str(kept / record.before) if record.before else "none, a port brought it"
+    raise _RefusedError(
+        f"modified: {file} {what} since it was applied; {ways} "
+        f"(as applied: {kept / record.after}; original: {original})",
+        conflict=conflict,
+    )
+
+
+def _parses_as_well(file: str, disk: bytes, merged: bytes) -> bool:
+    """Whether a merge left Python that was Python."""
+    if not file.endswith(".py"):
+        return True
+    try:
+        parse(disk)
+    except UserError:
+        return True
+    try:
+        parse(merged)
+    except UserError:
+        return False
+    return True
+
+
+def _cache_changes(
+    checkout: Checkout,
+    caches: Mapping[str, str],
+    port: str,
+    file: str,
+    original: bytes | None,
+    result: bytes | None,
+) -> list[Change]:
+    """Compiled caches to take away because Python would not look at the changed file, and those
+    to put back with the original."""
+    if result != original:
+        return [
+            Change(port, cache, Action.DELETE, data, None)
+            for cache, data in unchecked(checkout, file).items()
+            if cache not in caches
+        ]
+    back = []
+    for cache, sha in caches.items():
+        if source_of(cache) == file and checkout.path(cache).parent.is_dir():
+            data, now = read_object(checkout, sha), checkout.read(cache)
+            if now != data:
+                action = Action.CREATE if now is None else Action.RESTORE
+                back.append(Change(port, cache, action, now, data))
+    return back
 
 
 def _action(original: bytes | None, disk: bytes | None, after: bytes | None) -> Action:
@@ -294,24 +478,6 @@ def _directories(
 
 def _hash(data: bytes | None) -> str | None:
     return None if data is None else sha256(data)
-
-
-def _check_unedited(checkout: Checkout, state: State, files: Iterable[str], verb: str) -> None:
-    """Refuses where a file is neither as the tool left it nor as it was before."""
-    for file in files:
-        _check_inside(checkout, file)
-        record = state.files.get(file)
-        found = _hash(checkout.read(file))
-        if record is None or found in (record.after, record.before):
-            continue
-        what = "was deleted" if found is None else "was edited"
-        kept = checkout.state_dir / OBJECTS
-        original = str(kept / record.before) if record.before else "none, a port brought it"
-        raise _RefusedError(
-            f"modified: {file} {what} since it was applied; undo that edit "
-            f"('ascendport status' shows it; as applied: {kept / record.after}; "
-            f"original: {original}) and {verb} again"
-        )
 
 
 def _check_inside(checkout: Checkout, file: str) -> None:
@@ -342,11 +508,18 @@ def _obstacle(checkout: Checkout, file: str) -> str | None:
     path = checkout.path(file)
     if path.is_symlink():
         return f"{file} is a symbolic link; replace it by the file"
+    for above in PurePosixPath(file).parents:
+        if above.parts and checkout.path(str(above)).is_symlink():
+            return f"{above} is a symbolic link; replace it by the directory"
     if path.exists():
         if not path.is_file():
             return f"{file} is not a regular file"
-        if not path.stat().st_mode & _WRITE:
+        seen = path.stat()
+        if not seen.st_mode & _WRITE:
             return f"{file} is read-only; make it writable"
+        if os.geteuid() not in (0, seen.st_uid):
+            # Only root can give a new file to somebody else.
+            return f"{file} belongs to another user (uid {seen.st_uid}); run as that user"
     for folder in (_existing(path.parent), _existing(checkout.state_dir)):
         if not folder.is_dir():
             return f"{folder} is not a directory"

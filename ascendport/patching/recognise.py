@@ -48,6 +48,7 @@ class Problem:
 class Match:
     """How a port's best variant fits."""
 
+    port: Port
     status: Status
     variant: Variant | None
     reason: str = ""
@@ -67,6 +68,11 @@ class _Found:
     known: int = 0
     ours: int = 0
     declared: int = 0
+    replaced: int = 0
+    same: int = 0
+    """Replaced symbols that already are the port's."""
+    taken: list[str] = field(default_factory=list)
+    """Replaced symbols of which upstream has a text that makes the port needless."""
     present: bool = False
     """Whether the tree has anything of what the variant replaces."""
     problems: list[Problem] = field(default_factory=list)
@@ -81,15 +87,20 @@ def match(port: Port, read: Read) -> Match:
     found = [_compare(port, variant, read) for variant in port.manifest.variants]
     for one in found:
         if not one.problems:
-            return Match(Status.APPLICABLE, one.variant)
+            return Match(port, Status.APPLICABLE, one.variant)
     for one in found:
         if one.ours == one.declared:
-            return Match(Status.SUPERSEDED, one.variant, "the checkout has this text of its own")
+            reason = "the checkout has this text of its own (the same digest for every symbol)"
+            return Match(port, Status.SUPERSEDED, one.variant, reason)
+    for one in found:
+        if one.taken and len(one.taken) + one.same == one.replaced:
+            reason = f"upstream has taken the change: {'; '.join(one.taken)}"
+            return Match(port, Status.SUPERSEDED, one.variant, reason)
     best = max(found, key=lambda one: (one.present, one.known + one.ours, -len(one.problems)))
     first = best.problems[0]
     if not best.present:
-        return Match(Status.MISSING, best.variant, first.reason, tuple(best.problems))
-    return Match(Status.DRIFTED, best.variant, first.reason, tuple(best.problems))
+        return Match(port, Status.MISSING, best.variant, first.reason, tuple(best.problems))
+    return Match(port, Status.DRIFTED, best.variant, first.reason, tuple(best.problems))
 
 
 @lru_cache(maxsize=64)
@@ -100,15 +111,32 @@ def _symbols(raw: bytes, where: str) -> dict[str, list[ast.stmt]]:
 
 def _compare(port: Port, variant: Variant, read: Read) -> _Found:
     found = _Found(variant)
+    for file, symbols in variant.needs.items():
+        found.problems += _lacking(file, symbols, read(file))
     for target in variant.targets:
         _compare_target(found, port, target, read(target.file))
     return found
+
+
+def _lacking(file: str, symbols: tuple[str, ...], raw: bytes | None) -> list[Problem]:
+    """A problem for each of ``symbols`` that the file does not have."""
+    try:
+        theirs = {} if raw is None else _symbols(raw, file)
+    except UserError as error:
+        return [Problem(file, symbols[0], str(error), False, False)]
+    reason = f"{file} has no {{}}, which this variant needs"
+    return [
+        Problem(file, symbol, reason.format(symbol), False, False)
+        for symbol in symbols
+        if normal(symbol) not in theirs
+    ]
 
 
 def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None) -> None:
     file = target.file
     ours = _symbols(port.text(target), str(port.folder / target.source))
     found.declared += len(target.replace) + len(target.add)
+    found.replaced += len(target.replace)
     if raw is None:
         first = (*target.replace, *target.add)[0]
         found.problems.append(Problem(file, first, f"no file {file}", False, False))
@@ -131,6 +159,9 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
             continue
         if len(nodes) == 1 and digest_of(nodes[0]) == digest_of(mine):
             found.ours += 1
+            found.same += 1
+        elif len(nodes) == 1 and (since := _taken(target, symbol, nodes[0])):
+            found.taken.append(since)
         found.problems.append(_problem(file, symbol, mine, nodes))
     for symbol in target.add:
         mine = lookup(ours, symbol, port.folder / target.source)
@@ -139,6 +170,16 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
             found.ours += digest_of(nodes[0]) == digest_of(mine)
             reason = f"{file} already has {symbol}, which the port adds"
             found.problems.append(Problem(file, symbol, reason, False, True))
+
+
+def _taken(target: Target, symbol: str, theirs: ast.stmt) -> str:
+    """How upstream's text is known to make the port needless; empty: it is not."""
+    digest = digest_of(theirs)
+    releases = target.superseded.get(symbol, {}).get(digest)
+    if releases is None:
+        return ""
+    seen = f", in {releases[0]} and later" if releases else ""
+    return f"{symbol} in {target.file} has the text that does so (digest {digest}{seen})"
 
 
 def _problem(file: str, symbol: str, mine: ast.stmt, nodes: list[ast.stmt]) -> Problem:

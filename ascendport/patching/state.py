@@ -7,6 +7,7 @@
     state.json       which ports are in, and each file's hash before and after
     intent.json      only while a change is under way, and after a crash in one
     objects/<sha256> every text that undoing or rebuilding a change needs
+    saved/…          copies of the user's own texts, where a command replaced them
 
 The state is enough to take a port out again without the port's folder: it keeps the port's own
 texts too, so that a file that two ports share can be rebuilt with one of them.
@@ -26,6 +27,8 @@ from ascendport.ports.manifest import RelativePath
 STATE = "state.json"
 INTENT = "intent.json"
 OBJECTS = "objects"
+SAVED = "saved"
+"""Copies of texts that the user edited and a command replaced. The tool never removes one."""
 IGNORE = ".gitignore"
 LOCK = "lock"
 
@@ -85,6 +88,8 @@ class State(_Record):
     files: dict[RelativePath, FileRecord] = {}
     directories: tuple[RelativePath, ...] = ()
     """Directories that the tool made, outer ones first."""
+    caches: dict[RelativePath, Sha] = {}
+    """Compiled caches that would have hidden a change, taken away until the original is back."""
 
     def objects(self) -> frozenset[str]:
         """Every object that the state refers to."""
@@ -92,7 +97,37 @@ class State(_Record):
         for port in self.ports.values():
             found |= {target.source for target in port.targets}
             found |= {new.source for new in port.new_files}
-        return frozenset(sha for sha in found if sha)
+        return frozenset(sha for sha in found if sha) | frozenset(self.caches.values())
+
+
+class Entry(_Record):
+    """What a change does to one file."""
+
+    file: RelativePath
+    before: Sha | None
+    after: Sha | None
+    mode: int | None
+    """Permission bits before the change; None: there was no file."""
+
+
+class Intent(_Record):
+    """A change that is under way, or was when its process ended."""
+
+    kind: Literal["apply", "revert"]
+    serial: int
+    entries: tuple[Entry, ...]
+    saved: tuple[RelativePath, ...] = ()
+    """Copies of the user's texts that the change makes."""
+    made: tuple[RelativePath, ...]
+    """Directories that the change makes, outer ones first."""
+    doomed: tuple[RelativePath, ...]
+    """Directories that go with it if they are empty."""
+
+
+def inside(checkout: Checkout, name: str) -> str:
+    """The checkout-relative path of ``name`` in the state directory; of itself for ``""``."""
+    folder = checkout.state_dir.relative_to(checkout.root).as_posix()
+    return f"{folder}/{name}" if name else folder
 
 
 def sha256(data: bytes) -> str:
@@ -129,6 +164,25 @@ def read_state(checkout: Checkout) -> State:
         ) from error
 
 
+def read_intent(checkout: Checkout) -> Intent | None:
+    """The change that is under way, None: none is. Writes nothing.
+
+    Raises:
+        UserError: its record is damaged.
+    """
+    path = checkout.state_dir / INTENT
+    try:
+        return Intent.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValidationError as error:
+        raise UserError(
+            "the record of an interrupted run is damaged",
+            where=path,
+            next=f"put the files back from {checkout.state_dir / OBJECTS}, then remove it",
+        ) from error
+
+
 def read_object(checkout: Checkout, sha: str) -> bytes:
     """A kept text, its hash checked.
 
@@ -152,4 +206,9 @@ def pristine(checkout: Checkout, state: State, file: str) -> bytes | None:
     record = state.files.get(file)
     if record is None:
         return checkout.read(file)
-    return None if record.before is None else read_object(checkout, record.before)
+    if record.before is None:
+        return None
+    disk = checkout.read(file)
+    if disk is not None and sha256(disk) == record.before:
+        return disk
+    return read_object(checkout, record.before)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ascendport.checkout.tree import Checkout
-from ascendport.errors import UserError
-from ascendport.patching.recognise import Match, Status, match
+from ascendport.patching.drift import Original, drift, releases
+from ascendport.patching.install import Install
+from ascendport.patching.putback import put_back
+from ascendport.patching.recognise import Status, match
 from ascendport.patching.state import (
     OBJECTS,
     PortRecord,
@@ -17,14 +19,11 @@ from ascendport.patching.state import (
     read_state,
     sha256,
 )
-from ascendport.patching.text import lines, readable, unified
-from ascendport.ports.digest import Definition, index, normal, parse
+from ascendport.patching.text import unified
+from ascendport.patching.view import steady
 from ascendport.ports.manifest import Port
 
 __all__ = ["Original", "PortStatus", "Status", "status"]
-
-Original = Callable[[str, str], bytes | None]
-"""(release, file) → that release's text of the file if it can be had offline, else None."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,12 @@ def status(
     Raises:
         UserError: the tool's record is damaged, or a port's own text is.
     """
-    state = read_state(checkout)
-    return [_status(checkout, state, port, original) for port in ports]
+
+    def look(view: Checkout) -> list[PortStatus]:
+        state = put_back(view, read_state(view), ports)
+        return [_status(view, state, port, original) for port in ports]
+
+    return steady(checkout, look)
 
 
 def _status(checkout: Checkout, state: State, port: Port, original: Original | None) -> PortStatus:
@@ -65,7 +68,11 @@ def _status(checkout: Checkout, state: State, port: Port, original: Original | N
     files = tuple(dict.fromkeys(target.file for target in variant.targets)) if variant else ()
     reason, difference = found.reason, ""
     if found.status is Status.DRIFTED:
-        reason, difference = _drift(checkout, state, found, original)
+        first = drift(checkout, state, found, found.problems[0], original)
+        difference = first.upstream
+        known = releases(found, found.problems[0])
+        if not difference and known and first.theirs:
+            reason += f"; 'ascendport fetch {known[-1]} DIR' gets a text it knows"
     name = variant.name if variant else None
     return PortStatus(port, found.status, name, reason, difference, files)
 
@@ -79,7 +86,7 @@ def _recorded(checkout: Checkout, state: State, port: Port, record: PortRecord) 
         if found == kept.after:
             continue
         if found == kept.before:
-            reasons.append(f"{file} is as it was before the port")
+            reasons.append(f"{file} holds no port: as it was before, or another original")
         elif disk is None:
             reasons.append(f"{file} was deleted since")
         else:
@@ -102,7 +109,7 @@ def _recorded(checkout: Checkout, state: State, port: Port, record: PortRecord) 
     if record.forced:
         notes.append("forced over an original that the port does not know")
     if _older(port, record):
-        notes.append("the port's folder has another text; revert and apply to renew it")
+        notes.append("an older text of the port; 'ascendport apply' upgrades it")
     return PortStatus(
         port, Status.APPLIED, record.variant, "; ".join(notes), "", files, record.forced
     )
@@ -113,58 +120,4 @@ def _older(port: Port, record: PortRecord) -> bool:
     variant = next((v for v in port.manifest.variants if v.name == record.variant), None)
     if variant is None:
         return True
-    applied = [
-        (target.file, target.source, target.replace, target.add) for target in record.targets
-    ]
-    now = [
-        (target.file, sha256(port.read(target.source)), target.replace, target.add)
-        for target in variant.targets
-    ]
-    brought = [(new.file, new.source) for new in record.new_files]
-    brings = [(new.file, sha256(port.read(new.source))) for new in variant.new_files]
-    return applied != now or brought != brings
-
-
-def _drift(
-    checkout: Checkout, state: State, found: Match, original: Original | None
-) -> tuple[str, str]:
-    """Reason and difference for a text that the port does not know."""
-    problem = found.problems[0]
-    releases = [
-        release
-        for target in (found.variant.targets if found.variant else ())
-        if target.file == problem.file
-        for known in target.digests.get(problem.symbol, {}).values()
-        for release in known
-    ]
-    text = pristine(checkout, state, problem.file)
-    theirs = _symbol_text(text, problem.symbol)
-    if not releases or not theirs:
-        return problem.reason, ""
-    differences = []
-    for release in releases if original is not None else ():
-        known = _symbol_text(original(release, problem.file), problem.symbol) if original else ""
-        if known:
-            old = f"{problem.file} ({release})"
-            new = f"{problem.file} (this checkout)"
-            differences.append(unified(known.encode(), theirs.encode(), old, new))
-    if differences:
-        return problem.reason, min(differences, key=len)
-    return f"{problem.reason}; 'ascendport fetch {releases[-1]} DIR' gets a text it knows", ""
-
-
-def _symbol_text(raw: bytes | None, symbol: str) -> str:
-    """The lines of one symbol, decorators included; empty where there is no such symbol."""
-    if raw is None:
-        return ""
-    try:
-        nodes = index(parse(raw)).get(normal(symbol), [])
-    except UserError:
-        return ""
-    if len(nodes) != 1:
-        return ""
-    node = nodes[0]
-    decorators = node.decorator_list if isinstance(node, Definition) else []
-    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-    text = "".join(lines(readable(raw))[first - 1 : node.end_lineno])
-    return text if text.endswith("\n") else text + "\n"
+    return Install.of_port(port, variant, forced=record.forced).record() != record

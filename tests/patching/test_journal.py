@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,61 +14,29 @@ from filelock import FileLock
 
 from ascendport.checkout.tree import Checkout, Layout
 from ascendport.errors import UserError
+from ascendport.patching.disk import temporary_name
+from ascendport.patching.images import images
 from ascendport.patching.journal import execute, recover
 from ascendport.patching.plan import Outcome, Plan, plan_apply, plan_revert
 from ascendport.patching.state import INTENT, LOCK, OBJECTS, STATE, read_state
 from ascendport.patching.status import Status, status
 from ascendport.ports.manifest import Port
-from tests.patching.conftest import KERNEL, NEW, WIRING, Snapshot, make_checkout, snapshot
+from tests.patching.conftest import (
+    KERNEL,
+    KERNEL_TEXT,
+    NEW,
+    WIRING,
+    Snapshot,
+    make_checkout,
+    snapshot,
+)
+from tests.patching.faults import DIED, Faults, calls_of, in_child
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 def without_state(found: Snapshot) -> Snapshot:
     return {path: seen for path, seen in found.items() if ".ascendport" not in path}
-
-
-def steps_of(plan: Plan) -> list[str]:
-    seen: list[str] = []
-    execute(plan, step=seen.append)
-    return seen
-
-
-def breaking_points(steps: list[str]) -> list[int]:
-    """The steps to break off at: all, but of those that do the same to one object after the
-    other only the first of each kind."""
-    kinds = [re.sub(r"[0-9a-f]{64}", "object", step) for step in steps]
-    return [at for at, kind in enumerate(kinds) if "object" not in kind or kind not in kinds[:at]]
-
-
-class Breaker:
-    """Does something at the n-th step."""
-
-    def __init__(self, at: int, action: Callable[[], None]) -> None:
-        self.left = at
-        self.action = action
-
-    def __call__(self, what: str) -> None:
-        if self.left == 0:
-            self.action()
-        self.left -= 1
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Runs ``work`` in a forked process; its exit status."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException:
-            os._exit(70)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def crash() -> None:
-    os._exit(9)
 
 
 def test_apply_then_revert_leaves_nothing(checkout: Checkout, scale: Port) -> None:
@@ -93,7 +59,7 @@ def test_second_apply_writes_nothing(checkout: Checkout, scale: Port) -> None:
     plan = plan_apply(checkout, [scale])
     assert [port.outcome for port in plan.ports] == [Outcome.ALREADY_APPLIED]
     assert plan.changes == ()
-    assert steps_of(plan) == []
+    assert calls_of(checkout.root, lambda: execute(plan)) == []
     assert snapshot(checkout.root) == before
 
 
@@ -141,113 +107,56 @@ def test_a_folder_that_is_gone_does_not_keep_a_port_in(
     assert snapshot(checkout.root) == before
 
 
-@pytest.mark.parametrize(
-    ("kind", "others"),
-    [("apply", False), ("revert", False), ("revert", True)],
-    ids=["apply", "revert", "revert next to another port"],
-)
-def test_a_crash_at_any_step_is_recovered_from(
-    kind: str, others: bool, tmp_path: Path, scale: Port, shift: Port
-) -> None:
-    def prepared(name: str) -> Checkout:
-        checkout = make_checkout(tmp_path / name)
-        if others:
-            execute(plan_apply(checkout, [shift]))
-        if kind == "revert":
-            execute(plan_apply(checkout, [scale]))
-        return checkout
-
-    def plan(checkout: Checkout) -> Plan:
-        return plan_apply(checkout, [scale]) if kind == "apply" else plan_revert(checkout, [scale])
-
-    done = prepared("done")
-    before = snapshot(done.root)
-    steps = steps_of(plan(done))
-    after = snapshot(done.root)
-    if done.state_dir.exists():
-        # The serial counts on; all else must be as if nothing had broken off.
-        del after[f".ascendport/{STATE}"]
-        before.pop(f".ascendport/{STATE}", None)
-    assert len(steps) > 10
-    ends = set()
-    for at in breaking_points(steps):
-        checkout = prepared(f"at{at}")
-        assert in_child(lambda c=checkout, n=at: execute(plan(c), step=Breaker(n, crash))) == 9  # type: ignore[misc]
-        said = recover(checkout)
-        found = snapshot(checkout.root)
-        found.pop(f".ascendport/{STATE}", None)
-        # The lock file stays where another port keeps the directory.
-        end = "before" if without_state(found) == without_state(before) else "after"
-        assert without_state(found) == without_state(before if end == "before" else after), steps[
-            at
-        ]
-        ends.add(end)
-        assert said is None or ("undone" if end == "before" else "completed") in said
-        assert recover(checkout) is None
-        assert not (checkout.state_dir / INTENT).exists()
-        execute(plan(checkout))
-        final = snapshot(checkout.root)
-        final.pop(f".ascendport/{STATE}", None)
-        assert final == after, steps[at]
-    assert ends == {"before", "after"}
+@pytest.fixture
+def crashed(tmp_path: Path, checkout: Checkout, scale: Port) -> Checkout:
+    """A checkout that an apply left when it died: every file changed, the record not."""
+    twin = make_checkout(tmp_path / "twin")
+    calls = calls_of(twin.root, lambda: execute(plan_apply(twin, [scale])))
+    at = calls.index(f"open .ascendport/{temporary_name(STATE)}")
+    work = Faults(checkout.root, at)
+    assert in_child(lambda: execute(plan_apply(checkout, [scale])), work) == DIED
+    assert checkout.path(NEW).exists()
+    return checkout
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("kind", ["apply", "revert"])
-def test_an_exception_at_any_step_puts_everything_back(
-    error: BaseException, kind: str, tmp_path: Path, scale: Port
-) -> None:
-    def fail() -> None:
-        raise error
-
-    def prepared(name: str) -> Checkout:
-        checkout = make_checkout(tmp_path / name)
-        if kind == "revert":
-            execute(plan_apply(checkout, [scale]))
-        return checkout
-
-    def plan(checkout: Checkout) -> Plan:
-        return plan_apply(checkout, [scale]) if kind == "apply" else plan_revert(checkout, [scale])
-
-    steps = steps_of(plan(prepared("done")))
-    commit = max(at for at, step in enumerate(steps) if step == f"replace {STATE}")
-    for at in breaking_points(steps):
-        checkout = prepared(f"at{at}")
-        before = snapshot(checkout.root)
-        with pytest.raises((UserError, KeyboardInterrupt)):
-            execute(plan(checkout), step=Breaker(at, fail))
-        if at <= commit:
-            found = snapshot(checkout.root)
-            assert without_state(found) == without_state(before), steps[at]
-            assert checkout.state_dir.exists() == (kind == "revert")
-            assert recover(checkout) is None
-        else:
-            recover(checkout)
-            assert checkout.path(NEW).exists() == (kind == "apply")
-        assert not (checkout.state_dir / INTENT).exists()
-
-
-def test_what_was_edited_after_a_crash_is_not_overwritten(checkout: Checkout, scale: Port) -> None:
-    def run() -> None:
-        steps = iter(range(10**6))
-
-        def step(what: str) -> None:
-            next(steps)
-            if what == f"write {STATE}":
-                crash()
-
-        execute(plan_apply(checkout, [scale]), step=step)
-
-    original = checkout.path(KERNEL).read_bytes()
-    assert in_child(run) == 9
-    checkout.path(KERNEL).write_bytes(b"mine = 1\n")
+def test_what_was_edited_after_a_crash_is_not_overwritten(crashed: Checkout) -> None:
+    path = crashed.path(KERNEL)
+    path.write_bytes(b"mine = 1\n")
     with pytest.raises(UserError, match="edited after an interrupted run"):
-        recover(checkout)
-    assert checkout.path(KERNEL).read_bytes() == b"mine = 1\n"
-    checkout.path(KERNEL).write_bytes(original)
-    assert "undone" in (recover(checkout) or "")
-    assert not checkout.state_dir.exists()
-    assert not checkout.path(NEW).parent.exists()
+        recover(crashed)
+    assert path.read_bytes() == b"mine = 1\n"
+    path.write_bytes(KERNEL_TEXT)
+    assert "undone" in (recover(crashed) or "")
+    assert not crashed.state_dir.exists()
+    assert not crashed.path(NEW).parent.exists()
+
+
+@pytest.mark.parametrize("text", ["new", "old"])
+def test_an_edit_after_a_crash_is_kept_where_it_can_be_told(text: str, crashed: Checkout) -> None:
+    path = crashed.path(KERNEL)
+    edited = path.read_bytes() if text == "new" else KERNEL_TEXT
+    assert b"LIMIT = 4\n" in edited
+    path.write_bytes(edited.replace(b"LIMIT = 4\n", b"LIMIT = 5\n"))
+    assert "undone" in (recover(crashed) or "")
+    assert path.read_bytes() == KERNEL_TEXT.replace(b"LIMIT = 4\n", b"LIMIT = 5\n")
+
+
+def test_status_tells_the_truth_where_a_crash_cannot_be_mended(
+    crashed: Checkout, scale: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ascendport.patching import journal
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(crashed.root))
+
+    monkeypatch.setattr(journal, "_locked", refused)
+    before = snapshot(crashed.root)
+    assert "cannot be ended from here" in (recover(crashed, reading=True) or "")
+    assert status(crashed, [scale])[0].status is Status.APPLICABLE
+    assert images(crashed, scale).before[KERNEL] == KERNEL_TEXT
+    assert snapshot(crashed.root) == before
+    with pytest.raises(UserError, match="cannot end an interrupted run"):
+        recover(crashed)
 
 
 def test_a_damaged_intent_is_reported(checkout: Checkout, scale: Port) -> None:
@@ -275,7 +184,24 @@ def test_a_held_lock_is_waited_for_then_reported(checkout: Checkout, scale: Port
     ):
         execute(plan, timeout_s=0.05)
     assert checkout.path(NEW).exists()
-    execute(plan)
+    said: list[str] = []
+    execute(plan, note=said.append)
+    assert said == []
+    assert not checkout.path(NEW).exists()
+
+
+def test_who_waits_says_so_and_goes_on(checkout: Checkout, scale: Port) -> None:
+    execute(plan_apply(checkout, [scale]))
+    held = FileLock(checkout.state_dir / LOCK)
+    held.acquire()
+    said: list[str] = []
+
+    def note(text: str) -> None:
+        said.append(text)
+        held.release()
+
+    execute(plan_revert(checkout), note=note)
+    assert said == ["another run is writing to this checkout: waiting up to 30 s"]
     assert not checkout.path(NEW).exists()
 
 
@@ -436,37 +362,33 @@ def test_an_installed_tree_keeps_its_record_in_the_package(checkout: Checkout, s
     assert snapshot(checkout.root) == before
 
 
-def test_every_write_is_on_the_disk_before_it_counts(
-    checkout: Checkout, scale: Port, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
-
-    def fsync(handle: int) -> None:
-        kind = "folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file"
-        events.append(f"sync {kind}")
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    execute(plan_apply(checkout, [scale]), step=events.append)
-    replaced = [at for at, event in enumerate(events) if event.startswith("replace ")]
+def test_every_write_is_on_the_disk_before_it_counts(checkout: Checkout, scale: Port) -> None:
+    calls = calls_of(checkout.root, lambda: execute(plan_apply(checkout, [scale])))
+    replaced = [at for at, call in enumerate(calls) if call.startswith("replace ")]
     assert len(replaced) >= 5
     for at in replaced:
-        assert events[at - 1] == "sync file"
-        assert events[at + 1] == "sync folder"
+        new = calls[at].removeprefix("replace ")
+        since = max(i for i in range(at) if calls[i] == f"write {new}")
+        assert f"fsync {new}" in calls[since:at]
+        assert calls[at + 1] == f"fsync {new.rpartition('/')[0] or '.'}"
+    for call in {call for call in calls if call.startswith("mkdir ")}:
+        at = calls.index(call)
+        assert calls[at + 1] == f"fsync {call.removeprefix('mkdir ').rpartition('/')[0] or '.'}"
 
 
 def test_a_state_directory_that_goes_between_two_looks_is_made_again(
     checkout: Checkout, scale: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Path.mkdir
-    refused: list[Path] = []
+    kept = os.mkdir
+    refused: list[str] = []
 
-    def mkdir(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        if path == checkout.state_dir and not refused:
+    def mkdir(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if path == checkout.state_dir.name and not refused:
             refused.append(path)
-            raise FileExistsError(17, "File exists", str(path))
-        kept(path, mode, parents, exist_ok)
+            raise FileExistsError(17, "File exists", path)
+        kept(path, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(os, "mkdir", mkdir)
     execute(plan_apply(checkout, [scale]))
     assert refused
     assert set(read_state(checkout).ports) == {"scale"}

@@ -231,35 +231,6 @@ def test_a_state_directory_that_is_a_link_is_refused(
         plan_apply(checkout, [scale])
 
 
-@pytest.mark.parametrize("file", [KERNEL, WIRING, NEW])
-def test_an_edited_file_is_not_reverted(file: str, checkout: Checkout, scale: Port) -> None:
-    execute(plan_apply(checkout, [scale]))
-    ours = checkout.path(file).read_bytes()
-    checkout.path(file).write_bytes(ours + b"mine = 1\n")
-    before = snapshot(checkout.root)
-    said = reason(plan_revert(checkout))
-    assert f"modified: {file} was edited" in said and str(checkout.state_dir) in said
-    assert f"modified: {file} was edited" in reason(plan_apply(checkout, [scale]))
-    assert snapshot(checkout.root) == before
-    checkout.path(file).write_bytes(ours)
-    execute(plan_revert(checkout))
-    assert not checkout.state_dir.exists()
-
-
-def test_the_named_original_is_the_original(checkout: Checkout, scale: Port) -> None:
-    execute(plan_apply(checkout, [scale]))
-    checkout.path(KERNEL).write_bytes(b"mine = 1\n")
-    said = reason(plan_revert(checkout))
-    path = said[said.index("original: ") + len("original: ") : said.index(") and revert")]
-    assert Path(path).read_bytes() == KERNEL_TEXT
-
-
-def test_a_deleted_file_is_not_brought_back_unasked(checkout: Checkout, scale: Port) -> None:
-    execute(plan_apply(checkout, [scale]))
-    checkout.path(KERNEL).unlink()
-    assert f"{KERNEL} was deleted" in reason(plan_revert(checkout))
-
-
 def test_files_that_were_put_back_by_other_means(checkout: Checkout, scale: Port) -> None:
     before = snapshot(checkout.root)
     execute(plan_apply(checkout, [scale]))
@@ -275,12 +246,6 @@ def test_files_that_were_put_back_by_other_means(checkout: Checkout, scale: Port
     checkout.path(NEW).unlink()
     execute(plan_revert(checkout))
     assert snapshot(checkout.root) == before
-
-
-def test_an_edited_file_takes_no_second_port(checkout: Checkout, scale: Port, shift: Port) -> None:
-    execute(plan_apply(checkout, [scale]))
-    checkout.path(KERNEL).write_bytes(checkout.path(KERNEL).read_bytes() + b"mine = 1\n")
-    assert "was edited" in reason(plan_apply(checkout, [shift]))
 
 
 def test_a_splice_that_cannot_be_made_is_refused(tmp_path: Path, checkout: Checkout) -> None:

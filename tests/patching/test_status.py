@@ -64,7 +64,7 @@ def test_applied_with_an_older_text_of_the_port(checkout: Checkout, scale: Port)
     (scale.folder / "only_1.py").write_bytes(b"core.shift = None\n")
     found = only(checkout, scale)
     assert found.status is Status.APPLIED
-    assert "revert and apply to renew" in found.reason
+    assert "an older text of the port" in found.reason
 
 
 @pytest.mark.parametrize("file", [KERNEL, WIRING, NEW])
@@ -85,7 +85,7 @@ def test_modified_by_deleting_and_by_putting_back(checkout: Checkout, scale: Por
     checkout.path(WIRING).unlink()
     found = only(checkout, scale)
     assert found.status is Status.MODIFIED
-    assert f"{KERNEL} is as it was before the port" in found.reason
+    assert f"{KERNEL} holds no port" in found.reason
     assert f"{WIRING} was deleted since" in found.reason
 
 
