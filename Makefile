@@ -17,7 +17,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "venv is missing: apt-get install -y python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[ascend,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[ascend,store,dev]'
 	touch $@
 
 # The main job on a real upstream release, start to end.
