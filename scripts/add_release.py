@@ -32,7 +32,7 @@ from ascendport.ports.manifest import MANIFEST, Port, Target, Variant, load
 
 @dataclass(frozen=True)
 class Finding:
-    """One replaced symbol of one variant in the release."""
+    """One symbol that a variant replaces or needs, in the release."""
 
     port: str
     variant: str
@@ -44,12 +44,19 @@ class Finding:
 
 
 def findings(port: Port, checkout: Checkout) -> Iterator[Finding]:
-    """What the release has of everything that the port replaces.
+    """What the release has of everything that the port replaces or needs.
 
     Raises:
         UserError: a file of the release is not Python.
     """
     for variant in port.manifest.variants:
+        for file, needed in variant.needs.items():
+            raw = checkout.read(file)
+            symbols = {} if raw is None else index(parse(raw, file))
+            for symbol in needed:
+                nodes = symbols.get(normal(symbol), [])
+                digest = digest_of(nodes[0]) if nodes else ""
+                yield Finding(port.name, variant.name, file, symbol, digest, bool(nodes))
         for target in variant.targets:
             raw = checkout.read(target.file)
             symbols = {} if raw is None else index(parse(raw, target.file))
