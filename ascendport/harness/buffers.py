@@ -434,13 +434,13 @@ def uninitialised_is_poison() -> Iterator[None]:
     """
     import torch
 
-    kept = torch.are_deterministic_algorithms_enabled()
-    warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    kept = torch.get_deterministic_debug_mode()
+    # `use_deterministic_algorithms` does the same and imports the whole compiler of torch first.
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(kept, warn_only=warned)
+        torch.set_deterministic_debug_mode(kept)
 
 
 def _torch_describer(plan: Layout, base: int) -> Callable[[Any], TensorArgument]:

@@ -90,7 +90,9 @@ def _exact_row(row_ptr, vocab_size, x, TILE: tl.constexpr):
         logits = _load_span(row_ptr, first, TILE, vocab_size, TILE)
         sums += tl.exp(logits - top)
         ranks += tl.where((logits >= x) & (lane < vocab_size - first), 1.0, 0.0)
-    return top, tl.sum(sums), tl.sum(ranks)
+    # vllm-core takes the lanes of its last tile of 8192 that lie past the vocabulary for -inf.
+    past = (vocab_size + 8191) // 8192 * 8192 - vocab_size
+    return top, tl.sum(sums), tl.sum(ranks) + tl.where(x == -float("inf"), past, 0)
 
 
 @triton.jit(
@@ -453,20 +455,14 @@ def compute_token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor) -> tor
 
     An id that the vocabulary has not gets -inf.
     """
-    batch_size, vocab_size = logits.shape
+    rows, vocab = logits.shape
     logits = _with_near_columns(logits)
-    token_ids = token_ids.to(torch.int64).contiguous()
-    num_logprobs = token_ids.shape[1]
-    logprobs = logits.new_empty((batch_size, num_logprobs), dtype=torch.float32)
-    _topk_log_softmax_kernel[(batch_size,)](
-        logprobs,
-        logits,
-        logits.stride(0),
-        token_ids,
-        num_logprobs,
-        vocab_size,
+    wanted = token_ids.to(torch.int64).contiguous()
+    result = torch.empty(wanted.shape, dtype=torch.float32, device=logits.device)
+    _topk_log_softmax_kernel[(rows,)](
+        result, logits, logits.stride(0), wanted, wanted.shape[1], vocab
     )
-    return logprobs
+    return result
 
 
 def _logits_at(logits: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:

@@ -113,8 +113,9 @@ def test_an_upgrade_is_said(checkout: Checkout, shift: Port) -> None:
 
 
 def test_export_writes_a_patch_and_says_how_to_use_it(
-    tmp_path: Path, checkout: Checkout, shift: Port
+    tmp_path: Path, checkout: Checkout, shift: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     out = tmp_path / "series.patch"
     result = run(shift, "export", checkout.root, "--out", out)
     assert result.exit_code == 0

@@ -124,6 +124,7 @@ def test_the_command_without_mooncake(
     release_tree: ReleaseTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mooncake, "missing", lambda: "needs mooncake")
+    monkeypatch.setenv("COLUMNS", "200")
     command = ["bench", str(release_tree("0.30.0rc2")), "--tp-mismatch", "--backend", "mooncake"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 3

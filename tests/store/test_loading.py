@@ -72,6 +72,9 @@ def test_vllm_is_used_where_the_pinned_version_is_installed(
         assert store.worker.logger == "the real one"
         assert store.vllm == "vllm 9.9.9"
     assert which_vllm("9.9.8") == "stand-in for vllm"
+    # What is installed stays in `sys.modules`; here it is not.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
     with loaded(tree, "9.9.8") as store:
         assert store.worker.logger != "the real one"
 
