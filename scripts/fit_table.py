@@ -45,6 +45,8 @@ from ascendport.timing.measurements import Measured, Ratio, Row, measurements, r
 ROOT = Path(__file__).parent.parent
 TEXT = ROOT / "docs" / "time-model.md"
 MARK = "<!-- everything below is written by scripts/fit_table.py -->\n"
+SUMMARY = ROOT / "docs" / "simulator.md"
+SUMMARY_MARKS = ("<!-- fit: written by scripts/fit_table.py -->\n", "<!-- end of the fit -->\n")
 
 FITTED = {
     "load_latency_ns": (115.0, 275.0, 4.0),
@@ -508,6 +510,17 @@ def _ratio_error(ratio: Ratio, value: float) -> tuple[str, float]:
     return f"{ratio.low:g} to {ratio.high:g}", value / near - 1
 
 
+def with_summary(text: str, found: list[str]) -> str:
+    """The simulator's page with the tables by kernel and by ratio of ``found``, not by row."""
+    first = next(at for at, line in enumerate(found) if line.startswith("| kernel | median"))
+    begin, end = SUMMARY_MARKS
+    head, _, rest = text.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not found_end:
+        raise SystemExit(f"{SUMMARY}: no place for the table between {begin!r} and {end!r}")
+    return head + begin + "\n".join(found[first:]) + "\n" + end + tail
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trees", type=Path, help="holds trees named vllm_ascend-<release>")
@@ -523,6 +536,7 @@ def main() -> None:
     if options.write:
         head = TEXT.read_text("utf-8").partition(MARK)[0] if TEXT.exists() else ""
         TEXT.write_text(head + MARK + "\n" + "\n".join(found) + "\n", "utf-8")
+        SUMMARY.write_text(with_summary(SUMMARY.read_text("utf-8"), found), "utf-8")
 
 
 if __name__ == "__main__":
