@@ -95,6 +95,8 @@ def _compare(
     def runs() -> Iterator[Run]:
         for case in cases:
             left_out = subject.options.left_out(case.name, case.tags)
+            if not left_out and case.undefined:
+                left_out = f"vllm-core has no defined answer: {case.undefined}"
             if left_out:
                 finish(CaseResult(case.name, Outcome.NOT_RUN, left_out))
                 continue

@@ -86,6 +86,8 @@ class Case:
     ``variants``: the port's variants that the case is for; empty: all.
     ``entry``: the name in the port's first target that this case calls, where a port serves more
     than one; empty: the variant's ``entry``. vllm-core's code for it has the same name.
+    ``undefined``: why vllm-core's code has no defined answer here, such as a read outside of a
+    tensor; the case is then not compared with it, for that reason.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Case:
     tags: frozenset[str] = frozenset()
     variants: tuple[str, ...] = ()
     entry: str = ""
+    undefined: str = ""
 
     def applies_to(self, variant: str) -> bool:
         return not self.variants or variant in self.variants

@@ -24,8 +24,16 @@ SCORES = ("topk-scores",)
 DTYPES = ("fp32", "fp16", "bf16")
 
 
+OUTSIDE = "it reads the logits where an id that the vocabulary has not leads"
+
+
 def _case(
-    name: str, *tags: str, entry: str = "", variants: tuple[str, ...] = (), **params: Any
+    name: str,
+    *tags: str,
+    entry: str = "",
+    variants: tuple[str, ...] = (),
+    undefined: str = "",
+    **params: Any,
 ) -> Case:
     defaults = {
         "dtype": "fp32",
@@ -36,7 +44,7 @@ def _case(
         "ids": "sampled",
         "token": entry == TOKEN,
     }
-    return Case(name, {**defaults, **params}, frozenset(tags), variants, entry)
+    return Case(name, {**defaults, **params}, frozenset(tags), variants, entry, undefined)
 
 
 def _bench(name: str, rows: int, dtype: str = "fp32", ids: str = "sampled") -> tuple[Case, ...]:
@@ -86,8 +94,8 @@ CASES = (
     _case("stride-over-vocab", stride=9001 + 77, dtype="bf16"),
     _case("offset-over-2-31", vocab=1000, stride=2**30 + 640, dtype="fp16"),
     # Ids that there are not.
-    _case("sampled-outside", ids="outside", rows=6),
-    _case("token-ids-outside", entry=TOKEN, ids="outside", rows=6, num=9),
+    _case("sampled-outside", ids="outside", rows=6, undefined=OUTSIDE),
+    _case("token-ids-outside", entry=TOKEN, ids="outside", rows=6, num=9, undefined=OUTSIDE),
     # compute_token_logprobs itself: what upstream's tests try, and the numbers around a chunk.
     *(
         _case(f"token-ids-{num}", entry=TOKEN, num=num, ids="any", vocab=vocab)
@@ -112,7 +120,14 @@ CASES = (
         "logits-mode-bf16", variants=SCORES, mode="logits", dtype="bf16", logits="special", num=0
     ),
     _case("logits-mode-own-ids", variants=SCORES, mode="logits", custom=True, rows=5),
-    _case("logits-mode-outside", variants=SCORES, mode="logits", ids="outside", rows=6),
+    _case(
+        "logits-mode-outside",
+        variants=SCORES,
+        mode="logits",
+        ids="outside",
+        rows=6,
+        undefined=OUTSIDE,
+    ),
     # Compiled for each SoC: the programs that serving meets.
     *(_case(f"serving-{dtype}", "compile", vocab=151936, dtype=dtype) for dtype in DTYPES),
     *(

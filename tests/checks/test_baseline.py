@@ -103,6 +103,22 @@ def test_core_that_does_not_run_is_not_run(tmp_path: Path, monkeypatch: pytest.M
     assert "vllm-core's kernel did not run on it: OSError" in result.reason
 
 
+def test_a_case_without_a_defined_answer_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = texts.changed(
+        '"dtype": "bf16"}),', '"dtype": "bf16"}, undefined="reads past the end"),', texts.CASES
+    )
+    monkeypatch.setattr(vllm, "pinned_version", lambda checkout: "9.9.9")
+    monkeypatch.setattr(vllm, "open_source", lambda version, progress: Source(CORE))
+    options = Options(cases=("rows-3", "rows-5"), timeout_s=60.0)
+    wrong = texts.EVIL["crashes"]  # on rows-5
+    given = subject(tmp_path, wrong, baseline=BASELINE, options=options, cases=cases)
+    result = baseline.run(given)
+    assert [case.outcome for case in result.cases] == [Outcome.PASSED, Outcome.NOT_RUN]
+    assert result.cases[1].reason == "vllm-core has no defined answer: reads past the end"
+
+
 def test_symbol_that_vllm_lacks_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(tmp_path, texts.RIGHT, monkeypatch, {"vllm/v1/scaling.py": "other = 1\n"})
     assert result.outcome is Outcome.NOT_RUN
