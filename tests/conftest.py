@@ -32,6 +32,15 @@ hypothesis_settings.load_profile("ascendport")
 
 RELEASES = releases()
 
+KEY_RELEASES = ("0.24.0rc1", "0.26.0rc1", "0.28.0rc1", RELEASES[-1])
+"""The oldest, the newest, and the first of each layout between."""
+
+EACH_RELEASE = [
+    pytest.param(release, marks=() if release in KEY_RELEASES else pytest.mark.slow)
+    for release in RELEASES
+]
+"""For tests that take seconds on each: the others run with ``-m slow``."""
+
 ReleaseTree = Callable[[str], Path]
 ReleaseCopy = Callable[..., Path]
 

@@ -13,7 +13,7 @@ from ascendport.checks.outcome import CheckResult, Outcome
 from ascendport.checks.subject import Subject
 from ascendport.patching.images import images
 from ascendport.ports.catalogue import catalogue
-from tests.conftest import RELEASES, ReleaseTree
+from tests.conftest import EACH_RELEASE, ReleaseTree
 from tests.evil import texts
 from tests.evil.build import subject
 
@@ -23,7 +23,7 @@ def _failed(result: CheckResult) -> dict[str, str]:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH_RELEASE)
 def test_every_port_on_every_release(release: str, release_tree: ReleaseTree) -> None:
     tree = recognise(release_tree(release))
     for port in catalogue():

@@ -17,7 +17,7 @@ from ascendport.patching.plan import Outcome
 from ascendport.patching.status import Status
 from ascendport.ports.catalogue import catalogue
 from ascendport.ports.manifest import Port
-from tests.conftest import RELEASES, ReleaseCopy
+from tests.conftest import EACH_RELEASE, ReleaseCopy
 
 pytestmark = pytest.mark.network
 
@@ -63,7 +63,7 @@ def _round(root: Path, port: Port) -> None:
 
 
 @pytest.mark.parametrize("port", PORTS)
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH_RELEASE)
 def test_in_and_out(port: Port, release: str, release_copy: ReleaseCopy, tmp_path: Path) -> None:
     _round(release_copy(release, tmp_path / "tree of ü"), port)
 
