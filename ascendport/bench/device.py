@@ -17,6 +17,7 @@ from ascendport.bench.detect import detect
 from ascendport.bench.rows import Row, Source, latency_not_run
 from ascendport.bench.statistics import ratio
 from ascendport.checks.subject import Subject
+from ascendport.harness.buffers import array_of
 from ascendport.harness.case import Array, Role, Tensor, Workload, numpy_dtype
 from ascendport.harness.children import Children, Failure
 from ascendport.harness.compare import compare
@@ -154,21 +155,11 @@ def _to_device(tensor: Tensor, kind: str) -> Any:
 def _wrong(tensors: Mapping[str, Any], inputs: Workload, answers: Mapping[str, Array]) -> str:
     """How the device's result differs from the reference; empty if it does not."""
     for name, answer in answers.items():
-        difference = compare(name, _to_numpy(tensors[name]), answer, inputs.tensors[name])
+        got = array_of(tensors[name].cpu())
+        difference = compare(name, got, answer, inputs.tensors[name])
         if not difference.same:
             return difference.difference
     return ""
-
-
-def _to_numpy(tensor: Any) -> Array:
-    import torch
-
-    host = tensor.cpu().contiguous()
-    if host.dtype == torch.bfloat16:
-        raw: Array = host.view(torch.int16).numpy()
-        return raw.view(numpy_dtype("bf16"))
-    values: Array = host.numpy()
-    return values
 
 
 def _timer(torch: Any, kind: str, launch: Callable[[], None]) -> Callable[[], float]:

@@ -69,13 +69,7 @@ class Signals(Transfers):
     def ub_range(self, number: int, operand: int, word: int) -> None:
         site = self.sites[number]
         first, end = self.where(site, operand, word)
-        self.findings.add(
-            Kind.UB_RANGE,
-            f"UB bytes {first}..{end}; the Unified Buffer has {self.ub_bytes} bytes",
-            site,
-            self.program,
-            offset=first,
-        )
+        self.outside_ub(site, first, end)
 
     def gm_range(self, number: int, address: int, info: int) -> None:
         site = self.sites[number]

@@ -69,6 +69,11 @@ class Transfers(State):
         end = address + size * (sum(max(span, 0) for span in spans) + 1)
         if left >= 0 and min(first, address) >= 0 and end <= self.ub_bytes:
             return True
+        self.outside_ub(site, first, end)
+        return False
+
+    def outside_ub(self, site: Site, first: int, end: int) -> None:
+        """Reports an access to UB bytes [first, end), not all of which there are."""
         self.findings.add(
             Kind.UB_RANGE,
             f"UB bytes {first}..{end}; the Unified Buffer has {self.ub_bytes} bytes",
@@ -76,7 +81,6 @@ class Transfers(State):
             self.program,
             offset=first,
         )
-        return False
 
     def pad_left(self, words: Words, target: Operand, count: int, fill: Any, dtype: Any) -> None:
         rank, size = target.rank, dtype.itemsize

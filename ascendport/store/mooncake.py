@@ -1,19 +1,16 @@
 """A real Mooncake store on this machine: its master as a child process, its client over TCP.
 
 Everything listens on loopback and on ports that were free. The master dies with the process that
-started it, however that ends: the kernel is asked to kill it (PR_SET_PDEATHSIG), and a context
-manager stops it where the block ends.
+started it, however that ends (`orphans`), and a context manager stops it where the block ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -22,10 +19,12 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ascendport.errors import UserError
+from ascendport.orphans import die_with
 
 PACKAGE = "mooncake-transfer-engine-non-cuda"
 LIBRARIES = "libibverbs1 libnl-3-200 libnl-route-3-200"
@@ -34,7 +33,6 @@ SEGMENT_BYTES = 1 << 30
 SMALL_SEGMENT_BYTES = 64 << 20
 LEASE_MS = 5000
 START_S = 20.0
-_PR_SET_PDEATHSIG = 1
 _COUNTER = re.compile(r"^(\w+)(?:\{[^}]*\})?\s+([0-9.eE+-]+)$", re.MULTILINE)
 
 
@@ -102,7 +100,7 @@ def master(log: Path) -> Iterator[Address]:
             stdout=out,
             stderr=out,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(die_with, os.getpid()),
         )
     try:
         address = Address(f"127.0.0.1:{rpc}", f"127.0.0.1:{metrics}")
@@ -194,10 +192,6 @@ def _free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in sockets]
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_for(process: subprocess.Popen[bytes], address: Address, log: Path) -> None:

@@ -11,6 +11,7 @@ from ascendport.bench import compiled, device, modelled
 from ascendport.bench.detect import Found
 from ascendport.bench.rows import Row, Source
 from ascendport.checks.subject import Options
+from ascendport.harness.buffers import array_of
 from ascendport.harness.case import Role, Tensor, Workload, numpy_dtype
 from tests.evil import texts
 from tests.evil.build import subject
@@ -92,7 +93,7 @@ def test_tensors_reach_a_device_with_their_strides_and_come_back(dtype: str) -> 
     there[0, 0] = 5
     assert values[0, 0] == 0
     there[0, 0] = 0
-    assert device._to_numpy(there).tobytes() == values.tobytes()
+    assert array_of(there).tobytes() == values.tobytes()
 
 
 def test_wrong_values_on_a_device_are_not_timed() -> None:

@@ -12,14 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascendport import commands
-from ascendport.checkout.tree import recognise
 from ascendport.checks import baseline, oracle, simulate
 from ascendport.checks.outcome import CaseResult, Outcome
 from ascendport.checks.subject import Options, Subject
-from ascendport.patching.images import images
-from ascendport.ports.catalogue import catalogue
-from ascendport.ports.manifest import Port
-from tests.conftest import RELEASES, ReleaseCopy, ReleaseTree
+from tests.conftest import ReleaseCopy, ReleaseTree
+from tests.kernels.subjects import assert_every_case_passes, pure_functions, subject
 
 FILE = "vllm_ascend/worker/v2/sample/penalties.py"
 QUICK = (
@@ -40,28 +37,13 @@ CORE = ("vocab-1000", "prompt-past-the-prefill", "ids-out-of-range", "requests-n
 KIB = 1024
 
 
-def _port() -> Port:
-    return next(port for port in catalogue() if port.name == "bincount")
-
-
 def _subject(tree: Path, *cases: str) -> Subject:
-    checkout = recognise(tree)
-    made = images(checkout, _port())
-    options = Options(cases=cases, socs=("Ascend910B3",))
-    return Subject(checkout, _port(), made.variant, made.before, made.after, options)
+    return subject(tree, "bincount", Options(cases=cases, socs=("Ascend910B3",)))
 
 
 @pytest.fixture(scope="module")
 def plan() -> dict[str, Callable[..., Any]]:
-    """The functions that split the work, alone: their file imports vllm."""
-    wanted = ("_bincount_split", "_bincount_spans", "_bincount_tiles")
-    module = ast.parse(_port().read("kernel.py").decode())
-    module.body = [
-        node for node in module.body if isinstance(node, ast.FunctionDef) and node.name in wanted
-    ]
-    names: dict[str, Callable[..., Any]] = {}
-    exec(compile(module, "kernel.py", "exec"), names)
-    return names
+    return pure_functions("bincount", "_bincount_split", "_bincount_spans", "_bincount_tiles")
 
 
 Plan = dict[str, Callable[..., Any]]
@@ -132,9 +114,7 @@ def test_tiles(plan: Plan, words: int, ub: int, expected: tuple[int, int]) -> No
 @pytest.mark.ascend
 @pytest.mark.network
 def test_values(release_tree: ReleaseTree) -> None:
-    result = oracle.run(_subject(release_tree("0.30.0rc2"), *QUICK))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    result = assert_every_case_passes(oracle, _subject(release_tree("0.30.0rc2"), *QUICK))
     before = {case.case: str(case.figures["before"]) for case in result.cases}
     assert before["vocab-1000"] == "same"
     # What upstream's kernel does with an id that is none, and with a row past 2**31 elements.
@@ -155,9 +135,7 @@ def test_a_release_that_does_not_tell_the_buffers_size(release_tree: ReleaseTree
 @pytest.mark.ascend
 @pytest.mark.network
 def test_equals_vllm_core(release_tree: ReleaseTree) -> None:
-    result = baseline.run(_subject(release_tree("0.30.0rc2"), *CORE))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    assert_every_case_passes(baseline, _subject(release_tree("0.30.0rc2"), *CORE))
 
 
 def _simulated(subject: Subject) -> dict[str, CaseResult]:
@@ -260,13 +238,3 @@ def test_goes_in_together_with_penalties(
     for name in order:
         commands.revert(root, [name], (), note, dry_run=False)
     assert (root / FILE).read_bytes() == before
-
-
-@pytest.mark.slow
-@pytest.mark.ascend
-@pytest.mark.network
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("check", [oracle, baseline, simulate], ids=lambda check: check.NAME)
-def test_every_case_on_every_release(check: Any, release: str, release_tree: ReleaseTree) -> None:
-    result = check.run(_subject(release_tree(release)))
-    assert result.outcome is Outcome.PASSED, result.reason

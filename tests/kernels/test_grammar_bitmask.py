@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascendport.checkout.tree import recognise
 from ascendport.checks import baseline, oracle
-from ascendport.checks.outcome import Outcome
 from ascendport.checks.subject import Options, Subject
-from ascendport.patching.images import images
-from ascendport.ports.catalogue import catalogue
-from ascendport.ports.manifest import Port
-from tests.conftest import RELEASES, ReleaseTree
+from tests.conftest import ReleaseTree
+from tests.kernels.subjects import assert_every_case_passes, pure_functions, subject
 
 Split = Callable[[int, int, int, int], tuple[int, int]]
 
@@ -41,31 +36,13 @@ QUICK = (
 )
 
 
-def _port() -> Port:
-    return next(port for port in catalogue() if port.name == "grammar_bitmask")
-
-
 def _subject(tree: Path, options: Options) -> Subject:
-    checkout = recognise(tree)
-    made = images(checkout, _port())
-    return Subject(checkout, _port(), made.variant, made.before, made.after, options)
+    return subject(tree, "grammar_bitmask", options)
 
 
 @pytest.fixture(scope="module")
 def split() -> Split:
-    """`_split_grammar_rows` alone: its file imports vllm."""
-    text = _port().read("kernel.py").decode()
-    wanted = ("_split_grammar_rows", "_GRAMMAR_SPAN_ALIGN", "_GRAMMAR_MIN_SPAN")
-    module = ast.parse(text)
-    module.body = [
-        node
-        for node in module.body
-        if (isinstance(node, ast.FunctionDef) and node.name in wanted)
-        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in wanted)
-    ]
-    names: dict[str, Split] = {}
-    exec(compile(module, "kernel.py", "exec"), names)
-    return names["_split_grammar_rows"]
+    return pure_functions("grammar_bitmask", "_split_grammar_rows")["_split_grammar_rows"]
 
 
 @given(
@@ -104,9 +81,7 @@ def test_rows_of_151936_tokens_on_40_cores(
 @pytest.mark.parametrize("release", VARIANTS)
 def test_values(release: str, release_tree: ReleaseTree) -> None:
     names = QUICK + (("positions-dropped",) if release == "0.30.0rc2" else ())
-    result = oracle.run(_subject(release_tree(release), Options(cases=names)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    result = assert_every_case_passes(oracle, _subject(release_tree(release), Options(cases=names)))
     before = {case.case: str(case.figures["before"]) for case in result.cases}
     # What upstream's own kernel does with a row that lies past 2**31 elements.
     assert before["offset-over-2-31"].startswith("fails")
@@ -118,19 +93,4 @@ def test_values(release: str, release_tree: ReleaseTree) -> None:
 @pytest.mark.parametrize("release", VARIANTS)
 def test_equals_vllm_core(release: str, release_tree: ReleaseTree) -> None:
     names = tuple(name for name in QUICK if name != "offset-over-2-31")
-    result = baseline.run(_subject(release_tree(release), Options(cases=names)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
-
-
-@pytest.mark.slow
-@pytest.mark.ascend
-@pytest.mark.network
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("check", [oracle, baseline], ids=["oracle", "baseline"])
-def test_every_case_on_every_release(
-    check: object, release: str, release_tree: ReleaseTree
-) -> None:
-    run = check.run  # type: ignore[attr-defined]
-    result = run(_subject(release_tree(release), Options()))
-    assert result.outcome is Outcome.PASSED, result.reason
+    assert_every_case_passes(baseline, _subject(release_tree(release), Options(cases=names)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascendport.checkout.tree import recognise
 from ascendport.checks import baseline, oracle, wiring
 from ascendport.checks.outcome import Outcome
 from ascendport.checks.subject import Options, Subject
-from ascendport.patching.images import images
-from ascendport.ports.catalogue import catalogue
-from ascendport.ports.manifest import Port
 from tests.conftest import RELEASES, ReleaseTree
+from tests.kernels.subjects import assert_every_case_passes, pure_functions, subject
 
 Split = Callable[[int, int, int, int], tuple[int, int, int]]
 
@@ -45,30 +41,13 @@ QUICK = (
 )
 
 
-def _port() -> Port:
-    return next(port for port in catalogue() if port.name == "logprobs")
-
-
 def _subject(tree: Path, options: Options) -> Subject:
-    checkout = recognise(tree)
-    made = images(checkout, _port())
-    return Subject(checkout, _port(), made.variant, made.before, made.after, options)
+    return subject(tree, "logprobs", options)
 
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
-    """The functions of kernel.py that need neither vllm nor torch."""
-    module = ast.parse(_port().read("kernel.py").decode())
-    wanted = ("_split_score_rows", "_score_tile")
-    module.body = [
-        node
-        for node in module.body
-        if (isinstance(node, ast.FunctionDef) and node.name in wanted)
-        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("_SCORE"))
-    ]
-    names: dict[str, Any] = {}
-    exec(compile(module, "kernel.py", "exec"), names)
-    return names
+    return pure_functions("logprobs", "_split_score_rows", "_score_tile")
 
 
 @given(
@@ -124,9 +103,7 @@ def test_tile_follows_the_unified_buffer(plain: dict[str, Any], ub_bytes: int, t
 @pytest.mark.network
 @pytest.mark.parametrize("release", VARIANTS)
 def test_values(release: str, release_tree: ReleaseTree) -> None:
-    result = oracle.run(_subject(release_tree(release), Options(cases=QUICK)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    result = assert_every_case_passes(oracle, _subject(release_tree(release), Options(cases=QUICK)))
     before = {case.case: str(case.figures["before"]) for case in result.cases}
     # Upstream counts the logits above the token's, vllm-core those that are at least as high.
     if release == "0.25.1rc1":
@@ -139,9 +116,7 @@ def test_values(release: str, release_tree: ReleaseTree) -> None:
 @pytest.mark.parametrize("release", VARIANTS)
 def test_equals_vllm_core(release: str, release_tree: ReleaseTree) -> None:
     names = ("vocab-32001", "ties-bf16", "row-all-minus-inf", "token-ids-9", "own-ids")
-    result = baseline.run(_subject(release_tree(release), Options(cases=names)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    assert_every_case_passes(baseline, _subject(release_tree(release), Options(cases=names)))
 
 
 @pytest.mark.network
@@ -159,17 +134,4 @@ def test_each_tree_gets_the_name_that_its_vllm_reads(
 @pytest.mark.parametrize("release", RELEASES)
 def test_vllm_reaches_every_symbol(release: str, release_tree: ReleaseTree) -> None:
     result = wiring.run(_subject(release_tree(release), Options()))
-    assert result.outcome is Outcome.PASSED, result.reason
-
-
-@pytest.mark.slow
-@pytest.mark.ascend
-@pytest.mark.network
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("check", [oracle, baseline], ids=["oracle", "baseline"])
-def test_every_case_on_every_release(
-    check: object, release: str, release_tree: ReleaseTree
-) -> None:
-    run = check.run  # type: ignore[attr-defined]
-    result = run(_subject(release_tree(release), Options()))
     assert result.outcome is Outcome.PASSED, result.reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascendport.checkout.tree import recognise
 from ascendport.checks import baseline, oracle
-from ascendport.checks.outcome import Outcome
 from ascendport.checks.subject import Options, Subject
 from ascendport.harness.case import Role, Tensor, Workload
 from ascendport.harness.portcode import load_port
-from ascendport.patching.images import images
-from ascendport.ports.catalogue import catalogue
-from ascendport.ports.manifest import Port
-from tests.conftest import RELEASES, ReleaseTree
+from tests.conftest import ReleaseTree
+from tests.kernels.subjects import assert_every_case_passes, port, pure_functions, subject
 
 VARIANTS = [
     pytest.param("0.25.1rc1", id="old-text"),
@@ -42,32 +37,13 @@ QUICK = (
 KIB = 1024
 
 
-def _port() -> Port:
-    return next(port for port in catalogue() if port.name == "penalties")
-
-
 def _subject(tree: Path, options: Options) -> Subject:
-    checkout = recognise(tree)
-    made = images(checkout, _port())
-    return Subject(checkout, _port(), made.variant, made.before, made.after, options)
+    return subject(tree, "penalties", options)
 
 
 @pytest.fixture(scope="module")
 def pure() -> dict[str, Callable[..., Any]]:
-    """The functions of kernel.py that need neither torch nor triton: its file imports both."""
-    module = ast.parse(_port().read("kernel.py"))
-    module.body = [
-        node
-        for node in module.body
-        if isinstance(node, ast.Assign)
-        or (
-            isinstance(node, ast.FunctionDef)
-            and node.name in ("_penalties_split", "_penalties_tile")
-        )
-    ]
-    names: dict[str, Callable[..., Any]] = {}
-    exec(compile(module, "kernel.py", "exec"), names)
-    return names
+    return pure_functions("penalties", "_penalties_split", "_penalties_tile")
 
 
 @given(
@@ -140,7 +116,7 @@ def _one_row(**changes: Any) -> Workload:
 
 
 def _answer(**changes: Any) -> Any:
-    return load_port(_port()).reference(_one_row(**changes), "worker-v2")["logits"]
+    return load_port(port("penalties")).reference(_one_row(**changes), "worker-v2")["logits"]
 
 
 def test_reference_counts_the_drafts_of_a_position_once_each() -> None:
@@ -170,9 +146,7 @@ def test_reference_leaves_a_row_without_penalties() -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("release", VARIANTS)
 def test_values(release: str, release_tree: ReleaseTree) -> None:
-    result = oracle.run(_subject(release_tree(release), Options(cases=QUICK)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
+    assert_every_case_passes(oracle, _subject(release_tree(release), Options(cases=QUICK)))
 
 
 @pytest.mark.ascend
@@ -180,19 +154,4 @@ def test_values(release: str, release_tree: ReleaseTree) -> None:
 @pytest.mark.parametrize("release", VARIANTS)
 def test_equals_vllm_core(release: str, release_tree: ReleaseTree) -> None:
     names = tuple(name for name in QUICK if name != "offset-over-2-31")
-    result = baseline.run(_subject(release_tree(release), Options(cases=names)))
-    assert result.outcome is Outcome.PASSED, result.reason
-    assert all(case.outcome is Outcome.PASSED for case in result.cases)
-
-
-@pytest.mark.slow
-@pytest.mark.ascend
-@pytest.mark.network
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("check", [oracle, baseline], ids=["oracle", "baseline"])
-def test_every_case_on_every_release(
-    check: object, release: str, release_tree: ReleaseTree
-) -> None:
-    run = check.run  # type: ignore[attr-defined]
-    result = run(_subject(release_tree(release), Options()))
-    assert result.outcome is Outcome.PASSED, result.reason
+    assert_every_case_passes(baseline, _subject(release_tree(release), Options(cases=names)))
