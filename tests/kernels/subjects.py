@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,9 +27,9 @@ def subject(tree: Path, name: str, options: Options) -> Subject:
     return Subject(checkout, one, made.variant, made.before, made.after, options)
 
 
-def pure_functions(name: str, *wanted: str) -> dict[str, Callable[..., Any]]:
+def pure_functions(name: str, *wanted: str) -> dict[str, Any]:
     """Functions of the port's kernel.py that need neither vllm, torch nor triton, which the file
-    imports: with the file's plain constants, executed alone."""
+    imports, and the file's plain constants, by name: executed alone."""
     module = ast.parse(port(name).read("kernel.py"))
     module.body = [
         node
@@ -40,7 +39,7 @@ def pure_functions(name: str, *wanted: str) -> dict[str, Callable[..., Any]]:
     ]
     names: dict[str, Any] = {}
     exec(compile(module, "kernel.py", "exec"), names)
-    return {function: names[function] for function in wanted}
+    return names
 
 
 def _is_plain(value: ast.expr) -> bool:
