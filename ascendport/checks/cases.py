@@ -10,6 +10,9 @@ from ascendport.harness.case import Case
 from ascendport.harness.portcode import load_port
 from ascendport.ports.manifest import Kind, Port
 
+_FEW = 6
+"""Cases of a port that a message names."""
+
 
 def of_ports(ports: Sequence[Port], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Port → those of ``names`` that its cases have, each once.
@@ -42,7 +45,14 @@ def _offer(name: str, known: Mapping[str, Sequence[str]]) -> str:
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return "; ".join(f"{port} has {', '.join(cases)}" for port, cases in known.items())
+    return "; ".join(f"{port} has {_some(cases)}" for port, cases in known.items())
+
+
+def _some(cases: Sequence[str]) -> str:
+    """All of few; of many the first, and how many there are."""
+    if len(cases) <= _FEW:
+        return ", ".join(cases)
+    return f"{', '.join(cases[:_FEW])} and {len(cases) - _FEW} more"
 
 
 def default(cases: Sequence[Case]) -> Case | None:

@@ -10,6 +10,7 @@ import pytest
 from ascendport.checks.cases import default, of_ports
 from ascendport.errors import UserError
 from ascendport.harness.case import Case
+from ascendport.ports.catalogue import catalogue
 from ascendport.ports.manifest import Port
 from tests.evil import texts
 from tests.evil.build import port
@@ -48,6 +49,14 @@ def test_with_none_near_all_are_listed(make: MakePort) -> None:
     with pytest.raises(UserError) as caught:
         of_ports([make("one", "")], ("zzz",))
     assert caught.value.next == "one has rows-3, rows-5, no-rows, rows-60"
+
+
+def test_of_many_cases_the_first_are_listed() -> None:
+    with pytest.raises(UserError) as caught:
+        of_ports(catalogue(), ["@@@"])
+    assert "grammar_bitmask has vocab-1000, " in str(caught.value.next)
+    assert " and 44 more" in str(caught.value.next)
+    assert len(str(caught.value.next)) < 1000
 
 
 def test_store_ports_have_no_cases() -> None:

@@ -42,7 +42,9 @@ def _subject(tree: Path, options: Options) -> Subject:
 
 @pytest.fixture(scope="module")
 def split() -> Split:
-    return pure_functions("grammar_bitmask", "_split_grammar_rows")["_split_grammar_rows"]
+    names = pure_functions("grammar_bitmask", "_split_grammar_rows")
+    alone: Split = names["_split_grammar_rows"]
+    return alone
 
 
 @given(
