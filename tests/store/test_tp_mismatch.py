@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ascendport.checks import calls
+from ascendport.checks import calls, store_wiring
 from ascendport.checks.outcome import Outcome
 from ascendport.checks.store_wiring import SCENARIOS as WIRING
 from ascendport.checks.subject import Options, Subject
@@ -240,6 +240,18 @@ def test_wrong_wiring_is_caught(
     with _store(subject, files, tmp_path / "evil") as modules:
         problems = wiring_problems(chosen, run_loaded(modules, chosen, 0))
     assert said in " | ".join(problems)
+
+
+def test_the_wiring_check_is_red_where_no_worker_is_handed(made: Made) -> None:
+    subject = made("0.26.0rc1")
+    text = subject.after[WORKER].decode()
+    old = "worker = self if self.tp_mismatch else None"
+    assert text.count(old) == 1
+    files = {**subject.after, WORKER: text.replace(old, "worker = None").encode()}
+    assert store_wiring.run(subject).outcome is Outcome.PASSED
+    result = store_wiring.run(replace(subject, after=files))
+    assert result.outcome is Outcome.FAILED
+    assert "handed none" in result.reason
 
 
 def test_the_check_runs_both_trees_in_children(made: Made) -> None:
