@@ -60,7 +60,7 @@ def findings(port: Port, checkout: Checkout) -> Iterator[Finding]:
         for target in variant.targets:
             raw = checkout.read(target.file)
             symbols = {} if raw is None else index(parse(raw, target.file))
-            for symbol in target.replace:
+            for symbol in target.changes:
                 nodes = symbols.get(normal(symbol), [])
                 digest = digest_of(nodes[0]) if len(nodes) == 1 else ""
                 known = digest in target.digests[symbol]
@@ -85,9 +85,13 @@ def written(port: Port, variant: Variant, found: Sequence[Finding], release: str
     document = tomlkit.parse((port.folder / MANIFEST).read_text("utf-8"))
     at = port.manifest.variants.index(variant)
     variants: Any = document["variants"]
+    if not variant.targets:
+        if release not in variant.seen_in:
+            variants[at]["seen_in"] = _with(variants[at]["seen_in"], release)
+        return tomlkit.dumps(document)
     tables = variants[at]["targets"]
     for target, table in zip(variant.targets, tables, strict=True):
-        for symbol in target.replace:
+        for symbol in target.changes:
             digest = _digest(found, variant, target, symbol)
             known = table["digests"][symbol]
             releases = known.get(digest)

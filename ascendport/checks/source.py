@@ -10,7 +10,16 @@ from ascendport.checkout.tree import PACKAGE, Checkout
 from ascendport.checks.outcome import CaseResult, CheckResult, Outcome
 from ascendport.checks.subject import Subject
 from ascendport.errors import UserError
-from ascendport.ports.digest import canonical, digest_of, fits, index, normal, parse, signature
+from ascendport.ports.digest import (
+    canonical,
+    digest_of,
+    fits,
+    index,
+    normal,
+    parse,
+    signature,
+    undecorated,
+)
 from ascendport.ports.manifest import Target
 
 NAME = "source"
@@ -53,9 +62,11 @@ def _target(subject: Subject, target: Target) -> Iterator[CaseResult]:
     before = parse(subject.before[target.file], target.file)
     after = parse(subject.after[target.file], target.file)
     source = index(parse(subject.port.text(target), target.source))
-    declared = {normal(symbol) for symbol in (*target.replace, *target.add)}
+    declared = {normal(symbol) for symbol in (*target.changes, *target.add)}
     for symbol in (*target.replace, *target.add):
         yield _symbol(subject, target, symbol, before, after, source)
+    for symbol, decorator in target.decorate.items():
+        yield _decorated(target.file, symbol, decorator, before, after)
     yield _rest(target.file, before, after, declared)
 
 
@@ -84,6 +95,17 @@ def _symbol(
     if not fits(new, old):
         problem = f"callers do not fit: it was {signature(old)}, it is {signature(new)}"
     return _case(symbol, problem, change="replaced", called=f"by {', '.join(users[:3])}")
+
+
+def _decorated(
+    file: str, symbol: str, decorator: str, before: ast.Module, after: ast.Module
+) -> CaseResult:
+    """A decorated function has the decorator, and under it the text that it had."""
+    was, now = index(before).get(normal(symbol), []), index(after).get(normal(symbol), [])
+    bare = undecorated(now[0], decorator) if len(now) == 1 else None
+    if len(was) != 1 or bare is None or digest_of(bare) != digest_of(was[0]):
+        return _case(symbol, f"{file} does not hold its old text once, under @{decorator}")
+    return _case(symbol, "", change=f"decorated with {decorator}")
 
 
 def _callable(node: ast.stmt, module: ast.Module) -> ast.stmt:
@@ -116,7 +138,7 @@ def _users(subject: Subject, target: Target, symbol: str, before: ast.Module) ->
     """Who uses a replaced symbol besides the declared ones: vllm through the entry, undeclared
     code of the same file, other files of the tree."""
     users = ["vllm"] if symbol == subject.variant.entry else []
-    declared = {normal(name) for name in (*target.replace, *target.add)}
+    declared = {normal(name) for name in (*target.changes, *target.add)}
     name = symbol.rpartition(".")[2]
     inside = {
         id(node) for known, nodes in index(before).items() if known in declared for node in nodes

@@ -57,7 +57,7 @@ def _target(
 ) -> list[CaseResult]:
     from ascendport.wiring.routes import reach
 
-    symbols = (*target.replace, *target.add)
+    symbols = (*target.changes, *target.add)
     if source is None:
         reason = f"{target.file} is not in the tree"
         return [CaseResult(symbol, Outcome.FAILED, reason) for symbol in symbols]

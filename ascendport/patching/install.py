@@ -25,6 +25,13 @@ class Edit:
     source: bytes
     replace: tuple[str, ...]
     add: tuple[str, ...]
+    decorate: tuple[tuple[str, str], ...] = ()
+    """Pairs of a function and the decorator that is put on it."""
+
+    def symbols(self) -> tuple[str, ...]:
+        """Every symbol that it brings or changes, as `ports.digest.normal` spells them."""
+        changed = (*self.replace, *self.add, *(symbol for symbol, _ in self.decorate))
+        return tuple(map(normal, changed))
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,13 @@ class Install:
             UserError: a source file cannot be read.
         """
         edits = tuple(
-            Edit(target.file, port.text(target), target.replace, target.add)
+            Edit(
+                target.file,
+                port.text(target),
+                target.replace,
+                target.add,
+                tuple(target.decorate.items()),
+            )
             for target in variant.targets
         )
         new_files = tuple((new.file, port.read(new.source)) for new in variant.new_files)
@@ -55,7 +68,13 @@ class Install:
     def of_record(cls, name: str, record: PortRecord, read: Callable[[str], bytes]) -> Install:
         """The port as the state recorded it; ``read`` gives an object by its hash."""
         edits = tuple(
-            Edit(target.file, read(target.source), target.replace, target.add)
+            Edit(
+                target.file,
+                read(target.source),
+                target.replace,
+                target.add,
+                tuple(target.decorate.items()),
+            )
             for target in record.targets
         )
         new_files = tuple((new.file, read(new.source)) for new in record.new_files)
@@ -68,7 +87,11 @@ class Install:
             forced=self.forced,
             targets=tuple(
                 TargetRecord(
-                    file=edit.file, source=sha256(edit.source), replace=edit.replace, add=edit.add
+                    file=edit.file,
+                    source=sha256(edit.source),
+                    replace=edit.replace,
+                    add=edit.add,
+                    decorate=dict(edit.decorate),
                 )
                 for edit in self.edits
             ),
@@ -100,13 +123,13 @@ def compose(file: str, pristine: bytes | None, installs: Iterable[Install]) -> b
         for edit in (edit for edit in install.edits if edit.file == file):
             if contents is None:
                 raise UserError(f"port {install.name} edits a file that is not there", where=file)
-            for symbol in map(normal, (*edit.replace, *edit.add)):
+            for symbol in edit.symbols():
                 if other := _overlap(symbol, taken):
                     raise UserError(
                         f"ports {other} and {install.name} both change {symbol}", where=file
                     )
-            contents = splice(contents, edit.source, edit.replace, edit.add, file)
-            taken.update(dict.fromkeys(map(normal, (*edit.replace, *edit.add)), install.name))
+            contents = splice(contents, edit.source, edit.replace, edit.add, file, edit.decorate)
+            taken.update(dict.fromkeys(edit.symbols(), install.name))
         for data in (data for name, data in install.new_files if name == file):
             if contents is not None:
                 raise UserError(

@@ -22,7 +22,7 @@ def put_back(checkout: Checkout, state: State, ports: Sequence[Port] = ()) -> St
     """The state with the text on disk as the original of each such file.
 
     A file counts when it is neither as recorded before nor after, every symbol that a recorded
-    port replaces there has its old original's digest or another one that ``ports`` know of an
+    port changes there has its old original's digest or another one that ``ports`` know of an
     original, and no symbol that a port adds is there. So an edited text of a port never counts.
     """
     files = dict(state.files)
@@ -55,7 +55,7 @@ def _is_original(
 def _without(
     target: TargetRecord, there: Symbols, old: Symbols, known: Mapping[str, set[str]]
 ) -> bool:
-    for symbol in map(normal, target.replace):
+    for symbol in map(normal, target.changes):
         nodes = there.get(symbol, [])
         originals = {digest_of(node) for node in old.get(symbol, [])} | known.get(symbol, set())
         if len(nodes) != 1 or digest_of(nodes[0]) not in originals:

@@ -9,7 +9,16 @@ from enum import StrEnum
 from functools import lru_cache
 
 from ascendport.errors import UserError
-from ascendport.ports.digest import digest_of, fits, index, lookup, normal, parse, signature
+from ascendport.ports.digest import (
+    digest_of,
+    fits,
+    index,
+    lookup,
+    normal,
+    parse,
+    signature,
+    undecorated,
+)
 from ascendport.ports.manifest import Port, Target, Variant
 
 Read = Callable[[str], bytes | None]
@@ -68,13 +77,13 @@ class _Found:
     known: int = 0
     ours: int = 0
     declared: int = 0
-    replaced: int = 0
+    changed: int = 0
     same: int = 0
-    """Replaced symbols that already are the port's."""
+    """Changed symbols that already are the port's."""
     taken: list[str] = field(default_factory=list)
-    """Replaced symbols of which upstream has a text that makes the port needless."""
+    """Changed symbols of which upstream has a text that makes the port needless."""
     present: bool = False
-    """Whether the tree has anything of what the variant replaces."""
+    """Whether the tree has anything of what the variant changes."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -89,11 +98,14 @@ def match(port: Port, read: Read) -> Match:
         if not one.problems:
             return Match(port, Status.APPLICABLE, one.variant)
     for one in found:
-        if one.ours == one.declared:
-            reason = "the checkout has this text of its own (the same digest for every symbol)"
+        if one.declared and one.ours == one.declared:
+            reason = (
+                "the checkout has the port's text of its own, as after a commit of it "
+                "(the same digest for every symbol)"
+            )
             return Match(port, Status.SUPERSEDED, one.variant, reason)
     for one in found:
-        if one.taken and len(one.taken) + one.same == one.replaced:
+        if one.taken and len(one.taken) + one.same == one.changed:
             reason = f"upstream has taken the change: {'; '.join(one.taken)}"
             return Match(port, Status.SUPERSEDED, one.variant, reason)
     best = max(found, key=lambda one: (one.present, one.known + one.ours, -len(one.problems)))
@@ -135,32 +147,36 @@ def _lacking(file: str, symbols: tuple[str, ...], raw: bytes | None) -> list[Pro
 def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None) -> None:
     file = target.file
     ours = _symbols(port.text(target), str(port.folder / target.source))
-    found.declared += len(target.replace) + len(target.add)
-    found.replaced += len(target.replace)
+    found.declared += len(target.changes) + len(target.add)
+    found.changed += len(target.changes)
     if raw is None:
-        first = (*target.replace, *target.add)[0]
+        first = (*target.changes, *target.add)[0]
         found.problems.append(Problem(file, first, f"no file {file}", False, False))
         return
     try:
         theirs = _symbols(raw, file)
     except UserError as error:
         found.present = True
-        first = (*target.replace, *target.add)[0]
+        first = (*target.changes, *target.add)[0]
         found.problems.append(Problem(file, first, str(error), False, False))
         return
-    if not target.replace:
+    if not target.changes:
         found.present = True
+    for symbol, decorator in target.decorate.items():
+        _compare_decorated(found, target, symbol, decorator, theirs.get(normal(symbol), []))
     for symbol in target.replace:
         mine = lookup(ours, symbol, port.folder / target.source)
         nodes = theirs.get(normal(symbol), [])
         found.present = found.present or bool(nodes)
+        same = len(nodes) == 1 and digest_of(nodes[0]) == digest_of(mine)
+        if same:
+            found.ours += 1
+            found.same += 1
+        # A port may replace a symbol by a text like the original's: that one is both.
         if len(nodes) == 1 and digest_of(nodes[0]) in target.digests[symbol]:
             found.known += 1
             continue
-        if len(nodes) == 1 and digest_of(nodes[0]) == digest_of(mine):
-            found.ours += 1
-            found.same += 1
-        elif len(nodes) == 1 and (since := _taken(target, symbol, nodes[0])):
+        if not same and len(nodes) == 1 and (since := _taken(target, symbol, nodes[0])):
             found.taken.append(since)
         found.problems.append(_problem(file, symbol, mine, nodes))
     for symbol in target.add:
@@ -172,6 +188,23 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
             found.problems.append(Problem(file, symbol, reason, False, True))
 
 
+def _compare_decorated(
+    found: _Found, target: Target, symbol: str, decorator: str, nodes: list[ast.stmt]
+) -> None:
+    found.present = found.present or bool(nodes)
+    known = target.digests[symbol]
+    if len(nodes) == 1 and digest_of(nodes[0]) in known:
+        found.known += 1
+        return
+    bare = undecorated(nodes[0], decorator) if len(nodes) == 1 else None
+    if bare is not None and digest_of(bare) in known:
+        found.ours += 1
+        found.same += 1
+    elif len(nodes) == 1 and (since := _taken(target, symbol, nodes[0])):
+        found.taken.append(since)
+    found.problems.append(_decoration_problem(target.file, symbol, nodes, bare is not None))
+
+
 def _taken(target: Target, symbol: str, theirs: ast.stmt) -> str:
     """How upstream's text is known to make the port needless; empty: it is not."""
     digest = digest_of(theirs)
@@ -180,6 +213,24 @@ def _taken(target: Target, symbol: str, theirs: ast.stmt) -> str:
         return ""
     seen = f", in {releases[0]} and later" if releases else ""
     return f"{symbol} in {target.file} has the text that does so (digest {digest}{seen})"
+
+
+def _decoration_problem(file: str, symbol: str, nodes: list[ast.stmt], decorated: bool) -> Problem:
+    if len(nodes) != 1:
+        reason = f"{file} {f'binds {symbol} more than once' if nodes else f'has no {symbol}'}"
+        return Problem(file, symbol, reason, False, bool(nodes))
+    if decorated:
+        reason = f"{symbol} in {file} already has the port's decorator"
+        return Problem(file, symbol, reason, False, True)
+    function = isinstance(nodes[0], ast.FunctionDef | ast.AsyncFunctionDef)
+    reason = f"{symbol} in {file} is no function: the port puts a decorator on it"
+    if function:
+        reason = (
+            f"{symbol} in {file} has a text that the port does not know "
+            f"(digest {digest_of(nodes[0])})"
+        )
+    # What is decorated is called as before, whatever its text.
+    return Problem(file, symbol, reason, function, True)
 
 
 def _problem(file: str, symbol: str, mine: ast.stmt, nodes: list[ast.stmt]) -> Problem:

@@ -13,11 +13,14 @@ What belongs to a symbol:
   line is the file's header and belongs to no symbol;
 - comment lines after it that are indented deeper than it.
 
+Of a decorated function no line is touched: the decorator's line goes in front of its own
+decorators, or of its ``def``.
+
 Where things go:
 
-- an added symbol goes in front of the top-level statement that holds the first replaced symbol,
-  in the order of the source; where nothing is replaced, at the end of the file. An added
-  ``Class.method`` goes in front of the first replaced symbol of its class, or at the end of it;
+- an added symbol goes in front of the top-level statement that holds the first replaced or
+  decorated symbol, in the order of the source; where there is none, at the end of the file. An
+  added ``Class.method`` goes in front of the first such symbol of its class, or at its end;
 - the imports that the inserted code uses and the file does not make in the same way go, as
   statements of their own, after the last top-level import in front of the first edit.
 """
@@ -42,6 +45,7 @@ from ascendport.ports.digest import (
     lookup,
     normal,
     parse,
+    undecorated,
 )
 
 _FORMATTED = ("JoinedStr", "TemplateStr")
@@ -159,35 +163,52 @@ def end_line(node: ast.stmt) -> int:
 
 
 def splice(
-    original: bytes, source: bytes, replace: Sequence[str], add: Sequence[str], where: str
+    original: bytes,
+    source: bytes,
+    replace: Sequence[str],
+    add: Sequence[str],
+    where: str,
+    decorate: Sequence[tuple[str, str]] = (),
 ) -> bytes:
     """``original`` with the symbols ``replace`` taken from ``source`` and ``add`` added.
+
+    ``decorate``: pairs of a function of ``original`` and the decorator that is put on it, a name
+    that the file or the additions bind.
 
     Line ends, encoding, byte-order mark, indentation and a missing final newline stay as
     ``original`` has them. ``where`` names the file in errors.
 
     Raises:
-        UserError: either text is not Python; a symbol is missing, bound twice, or not alone on
-            its lines; the file already binds an added or imported name otherwise; the inserted
-            code uses a name that neither text accounts for; the file's encoding cannot hold it.
+        UserError: either text is not Python; a symbol is missing, bound twice, not alone on
+            its lines, or decorated and no function; the file already binds an added or imported
+            name otherwise; the inserted code uses a name that neither text accounts for; the
+            file's encoding cannot hold it.
     """
-    return _splice(original, source, tuple(replace), tuple(add), where)
+    return _splice(original, source, tuple(replace), tuple(add), where, tuple(decorate))
 
 
 @lru_cache(maxsize=256)
 def _splice(
-    original: bytes, source: bytes, replace: tuple[str, ...], add: tuple[str, ...], where: str
+    original: bytes,
+    source: bytes,
+    replace: tuple[str, ...],
+    add: tuple[str, ...],
+    where: str,
+    decorate: tuple[tuple[str, str], ...],
 ) -> bytes:
     target = _Module(original, where)
     ours = _Module(source, f"the port's text for {where}")
-    _check_declared(target, ours, replace, add)
+    decorated = tuple(symbol for symbol, _ in decorate)
+    _check_declared(target, ours, replace, add, decorated)
+    _check_decorators(target, add, decorate)
     imports = _imports(target, ours, replace, add)
     edits = [_replacement(target, ours, symbol) for symbol in replace]
-    edits += _additions(target, ours, replace, add)
+    edits += [_decoration(target, symbol, decorator) for symbol, decorator in decorate]
+    edits += _additions(target, ours, (*replace, *decorated), add)
     edits += _import_block(target, imports, edits)
     text = _apply(target, edits)
     result = target.text.encode(text, where)
-    _verify(target, ours, result, replace, add, imports)
+    _verify(target, ours, result, replace, add, imports, decorate)
     return result
 
 
@@ -195,27 +216,55 @@ def _splice(
 
 
 def _check_declared(
-    target: _Module, ours: _Module, replace: tuple[str, ...], add: tuple[str, ...]
+    target: _Module,
+    ours: _Module,
+    replace: tuple[str, ...],
+    add: tuple[str, ...],
+    decorated: tuple[str, ...],
 ) -> None:
-    declared = [normal(symbol) for symbol in (*replace, *add)]
+    declared = [normal(symbol) for symbol in (*replace, *add, *decorated)]
     for symbol in declared:
         if declared.count(symbol) > 1:
             raise UserError(f"{symbol} is declared twice", where=target.where, next=_MEND)
         holders = [other for other in declared if symbol.startswith(f"{other}.")]
-        if holders and isinstance(ours.statement(holders[0]), ast.ClassDef):
+        if holders and (
+            holders[0] in decorated or isinstance(ours.statement(holders[0]), ast.ClassDef)
+        ):
             raise UserError(
                 f"{symbol} is part of {holders[0]}, which is declared too",
                 where=target.where,
                 next=_MEND,
             )
+    for symbol in (*replace, *add):
         ours.statement(symbol)
-    for symbol in replace:
+    for symbol in (*replace, *decorated):
         target.statement(symbol)
     taken = {item.bound for item in target.bindings.imports} | target.bindings.others
     for symbol in map(normal, add):
         if symbol in target.symbols or symbol in taken:
             raise UserError(
                 f"the file already binds {symbol}, which the port adds", where=target.where
+            )
+
+
+def _check_decorators(
+    target: _Module, add: tuple[str, ...], decorate: tuple[tuple[str, str], ...]
+) -> None:
+    bound = {normal(symbol) for symbol in add} | target.bindings.others
+    bound |= {item.bound for item in target.bindings.imports}
+    for symbol, decorator in decorate:
+        if not isinstance(target.statement(symbol), ast.FunctionDef | ast.AsyncFunctionDef):
+            raise UserError(
+                f"{symbol} is no function, so no decorator is put on it",
+                where=target.where,
+                next=_MEND,
+            )
+        if decorator.partition(".")[0] not in bound:
+            raise UserError(
+                f"{symbol} is to be decorated with {decorator}, which neither the file nor the "
+                "port's additions bind",
+                where=target.where,
+                next=_MEND,
             )
 
 
@@ -311,6 +360,12 @@ def _replacement(target: _Module, ours: _Module, symbol: str) -> _Edit:
     return _Edit(start, span.stop, _text_for(target, ours, symbol, span.indent), _REPLACED)
 
 
+def _decoration(target: _Module, symbol: str, decorator: str) -> _Edit:
+    span = target.span(symbol)
+    line = f"{span.indent}@{decorator}{target.text.newline}"
+    return _Edit(span.code, span.code, line, _REPLACED)
+
+
 def _text_for(target: _Module, ours: _Module, symbol: str, indent: str) -> str:
     """The source's text of a symbol, indented and with line ends as the target has them."""
     span = ours.span(symbol)
@@ -346,16 +401,16 @@ def _string_lines(node: ast.AST) -> set[int]:
 
 
 def _additions(
-    target: _Module, ours: _Module, replace: tuple[str, ...], add: tuple[str, ...]
+    target: _Module, ours: _Module, changed: tuple[str, ...], add: tuple[str, ...]
 ) -> Iterator[_Edit]:
     groups: dict[str, list[str]] = {}
     for symbol in sorted(add, key=lambda symbol: ours.statement(symbol).lineno):
         groups.setdefault(_class_of(ours, symbol), []).append(symbol)
     for holder, symbols in groups.items():
         if holder:
-            yield _class_additions(target, ours, holder, symbols, replace)
+            yield _class_additions(target, ours, holder, symbols, changed)
         else:
-            yield _module_additions(target, ours, symbols, replace)
+            yield _module_additions(target, ours, symbols, changed)
 
 
 def _class_of(module: _Module, symbol: str) -> str:
@@ -365,10 +420,10 @@ def _class_of(module: _Module, symbol: str) -> str:
 
 
 def _module_additions(
-    target: _Module, ours: _Module, symbols: list[str], replace: tuple[str, ...]
+    target: _Module, ours: _Module, symbols: list[str], changed: tuple[str, ...]
 ) -> _Edit:
     newline = target.text.newline
-    first = min(replace, key=lambda symbol: target.statement(symbol).lineno, default=None)
+    first = min(changed, key=lambda symbol: target.statement(symbol).lineno, default=None)
     kinds = [isinstance(ours.statement(symbol), Definition) for symbol in symbols]
     texts = [_text_for(target, ours, symbol, "") for symbol in symbols]
     if first is None:
@@ -394,7 +449,7 @@ def _start_of(target: _Module, holder: ast.stmt, symbol: str) -> int:
 
 
 def _class_additions(
-    target: _Module, ours: _Module, holder: str, symbols: list[str], replace: tuple[str, ...]
+    target: _Module, ours: _Module, holder: str, symbols: list[str], changed: tuple[str, ...]
 ) -> _Edit:
     node = target.statement(holder)
     if not isinstance(node, ast.ClassDef) or node.body[0].lineno == node.lineno:
@@ -404,7 +459,7 @@ def _class_additions(
     indent = first[: len(first) - len(first.lstrip(" \t\f"))]
     kinds = [isinstance(ours.statement(symbol), Definition) for symbol in symbols]
     texts = [_text_for(target, ours, symbol, indent) for symbol in symbols]
-    siblings = [symbol for symbol in replace if normal(symbol).rpartition(".")[0] == holder]
+    siblings = [symbol for symbol in changed if normal(symbol).rpartition(".")[0] == holder]
     if siblings:
         sibling = min(siblings, key=lambda symbol: target.statement(symbol).lineno)
         at = target.span(sibling).start
@@ -503,6 +558,7 @@ def _verify(
     replace: tuple[str, ...],
     add: tuple[str, ...],
     imports: list[tuple[Import, ...]],
+    decorate: tuple[tuple[str, str], ...],
 ) -> None:
     try:
         tree = parse(result, target.where)
@@ -512,8 +568,13 @@ def _verify(
             for symbol in (*replace, *add)
             if digest_of(lookup(symbols, symbol)) != digest_of(ours.statement(symbol))
         ]
-        before = _rest(target.tree, target.symbols, replace, [])
-        after = _rest(tree, symbols, (*replace, *add), imports)
+        for symbol, decorator in decorate:
+            bare = undecorated(lookup(symbols, symbol), decorator)
+            if bare is None or digest_of(bare) != digest_of(target.statement(symbol)):
+                wrong.append(symbol)
+        changed = (*replace, *(symbol for symbol, _ in decorate))
+        before = _rest(target.tree, target.symbols, changed, [])
+        after = _rest(tree, symbols, (*changed, *add), imports)
     except UserError as error:
         raise _broken(target.where, str(error)) from error
     if wrong:

@@ -46,6 +46,12 @@ class TargetRecord(_Record):
     source: Sha
     replace: tuple[str, ...]
     add: tuple[str, ...]
+    decorate: dict[str, str] = {}
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Symbols whose originals the file had: those replaced, then those decorated."""
+        return (*self.replace, *self.decorate)
 
 
 class NewFileRecord(_Record):

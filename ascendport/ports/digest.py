@@ -26,6 +26,7 @@ name stands for the statement.
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,6 +138,18 @@ def digests(source: bytes, symbols: Iterable[str], where: object = "") -> dict[s
 def digest_of(node: ast.AST) -> str:
     """Digest of a syntax tree."""
     return hashlib.sha256(canonical(node).encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def undecorated(node: ast.stmt, decorator: str) -> ast.stmt | None:
+    """A function without its first decorator, if that is ``decorator``; else None."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.decorator_list:
+        return None
+    first, *others = node.decorator_list
+    if ast.unparse(first) != decorator:
+        return None
+    bare = copy.copy(node)
+    bare.decorator_list = others
+    return bare
 
 
 def canonical(node: ast.AST) -> str:

@@ -24,6 +24,7 @@ def _inside(path: str) -> str:
 
 RelativePath = Annotated[str, AfterValidator(_inside)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Dotted = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
 Release = Annotated[str, Field(pattern=r"^[0-9A-Za-z.+-]+$")]
 
 
@@ -55,23 +56,35 @@ class Target(_Model):
     replace: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
     """Symbols of ``source`` that the file does not have; they go in front of the first
-    replaced symbol, in the order of ``source``."""
+    changed symbol, in the order of ``source``."""
+    decorate: dict[str, Dotted] = {}
+    """Function → decorator that is put on it, above those that it has. Its text stays the
+    file's own: for a small change to a long function."""
     digests: dict[str, dict[Digest, tuple[Release, ...]]] = {}
-    """For each replaced symbol: digest of a known original → releases it was seen in."""
+    """For each replaced or decorated symbol: digest of a known original → releases it was seen
+    in."""
     superseded: dict[str, dict[Digest, tuple[Release, ...]]] = {}
     """Digests of texts with which upstream has taken the change itself, or a better one."""
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Symbols that the file must have: those replaced, then those decorated."""
+        return (*self.replace, *self.decorate)
+
     @model_validator(mode="after")
     def _complete(self) -> Target:
-        if not self.replace and not self.add:
-            raise ValueError(f"{self.file}: declares neither 'replace' nor 'add'")
-        missing = [symbol for symbol in self.replace if symbol not in self.digests]
+        if not self.changes and not self.add:
+            raise ValueError(f"{self.file}: declares neither 'replace', 'decorate' nor 'add'")
+        missing = [symbol for symbol in self.changes if symbol not in self.digests]
         if missing:
             raise ValueError(f"{self.file}: no digests for {', '.join(missing)}")
-        stray = [symbol for symbol in self.digests if symbol not in self.replace]
-        stray += [symbol for symbol in self.superseded if symbol not in self.replace]
+        stray = [symbol for symbol in self.digests if symbol not in self.changes]
+        stray += [symbol for symbol in self.superseded if symbol not in self.changes]
         if stray:
-            raise ValueError(f"{self.file}: digests for {', '.join(stray)}, which 'replace' lacks")
+            raise ValueError(
+                f"{self.file}: digests for {', '.join(stray)}, which is neither replaced "
+                "nor decorated"
+            )
         return self
 
 
@@ -94,7 +107,7 @@ class Variant(_Model):
     """One form of the port: all of its targets are installed together, or none."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    targets: tuple[Target, ...] = Field(min_length=1)
+    targets: tuple[Target, ...] = ()
     new_files: tuple[NewFile, ...] = ()
     entry: str = ""
     """Kernel ports: the name (a symbol of the first target) that vllm calls."""
@@ -103,9 +116,21 @@ class Variant(_Model):
     needs: dict[RelativePath, tuple[str, ...]] = {}
     """File → symbols that it must have and keeps: they tell variants apart whose replaced symbols
     look alike, where the difference lies in the code around them."""
+    seen_in: tuple[Release, ...] = ()
+    """Variants of new files alone, which have no digests: releases that they were tried on."""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Variant:
+        if not self.targets and not self.new_files:
+            raise ValueError("declares neither 'targets' nor 'new_files'")
+        if bool(self.seen_in) == bool(self.targets):
+            raise ValueError("'seen_in' is for variants of new files alone, which need it")
+        return self
 
     def releases(self) -> tuple[str, ...]:
-        """Releases in which every replaced symbol was seen with a known digest, in order."""
+        """Releases in which every changed symbol was seen with a known digest, in order."""
+        if not self.targets:
+            return self.seen_in
         seen = [
             {release for releases in digests.values() for release in releases}
             for target in self.targets

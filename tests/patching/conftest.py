@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -97,6 +97,7 @@ class Spec:
     add: Sequence[str] = ()
     known: bytes = b""
     """The original whose digests the port knows."""
+    decorate: Mapping[str, str] = field(default_factory=dict)
 
 
 def quoted(items: Sequence[str]) -> str:
@@ -116,6 +117,8 @@ def make_port(
     text.append('task = "https://example.org/1"')
     for variant, specs in variants.items():
         text += ["[[variants]]", f'name = "{variant}"']
+        if not specs:
+            text.append(f"seen_in = ['{release}']")
         for path, data in (new_files or {}).items():
             source = path.replace("/", "_")
             (folder / source).write_bytes(data)
@@ -125,7 +128,11 @@ def make_port(
             (folder / source).write_bytes(spec.source)
             text += ["[[variants.targets]]", f'file = "{spec.file}"', f'source = "{source}"']
             text += [f"replace = {quoted(spec.replace)}", f"add = {quoted(spec.add)}"]
-            for symbol, digest in digests(spec.known, spec.replace).items():
+            if spec.decorate:
+                text.append("[variants.targets.decorate]")
+                text += [f"'{symbol}' = '{name}'" for symbol, name in spec.decorate.items()]
+            known = digests(spec.known, [*spec.replace, *spec.decorate])
+            for symbol, digest in known.items():
                 text.append(f"[variants.targets.digests.'{symbol}']")
                 text.append(f'"{digest or "0" * 16}" = ["{release}"]')
     (folder / "port.toml").write_text("\n".join(text) + "\n", "utf-8")

@@ -149,7 +149,7 @@ def test_half_of_a_better_text_does_not_supersede(checkout: Checkout, scale: Por
 
 
 def test_a_manifest_with_a_stray_superseded_symbol_is_refused(shift: Port) -> None:
-    with pytest.raises(UserError, match="scale, which 'replace' lacks"):
+    with pytest.raises(UserError, match="scale, which is neither replaced nor decorated"):
         superseded_by(shift, "scale", KERNEL_TEXT)
 
 
