@@ -22,13 +22,25 @@ from ascendport.errors import UserError
 from ascendport.harness.children import Children, Failure
 from ascendport.harness.workspace import Workspace, workspace
 from ascendport.store import mooncake, pairs
-from ascendport.store.bench_child import FLOWS, Sample, Setup, prepare, round_of
+from ascendport.store.bench_child import (
+    FLOWS,
+    Sample,
+    Setup,
+    clear,
+    prepare,
+    round_of,
+    weighed_round,
+)
 from ascendport.store.scenario import Shape
 
 BACKENDS = ("mooncake", "memory")
 SWEEP_TOKENS = (1024, 4096, 16384, 65536, 131072)
 SWEEP = "addresses only"
+WEIGHED_TOKENS = 16384
+"""Longest prompt whose memory is weighed: tracing every integer of a longer one takes minutes."""
 SIDES = ("before", "after")
+ADDRESSES = "keys and addresses"
+MEMORY = "memory of keys and addresses"
 
 T = TypeVar("T")
 
@@ -164,6 +176,8 @@ def _job(
     target = (
         SWEEP if dry else f"mooncake {mooncake.version()}" if backend == "mooncake" else "memory"
     )
+    if chosen.ranks > 1 and not dry:
+        case += f", {chosen.ranks} ranks"
     # A long prompt takes seconds a round, and there is no store whose first use has to pass.
     rounds, warm_up = (2, 0) if dry else (chosen.rounds, chosen.warm_up)
     ranks = 1 if dry else chosen.ranks
@@ -187,6 +201,7 @@ def _job(
                         master,
                         _segment(shape, sizes),
                         dry,
+                        subject.options.timeout_s,
                     )
                     for index in range(ranks)
                 ]
@@ -194,21 +209,30 @@ def _job(
             }
             trees = {"before": places.before, "after": places.after}
             version = pairs.pinned(subject)
-            for side in SIDES:
-                for child, setup in zip(group[side], setups[side], strict=True):
-                    started = child.submit(prepare, trees[side], version, setup)
-                    _value(child, started, subject, side)
+            begun = [
+                (side, child, child.submit(prepare, trees[side], version, setup))
+                for side in SIDES
+                for child, setup in zip(group[side], setups[side], strict=True)
+            ]
+            for side, child, started in begun:
+                _value(child, started, subject, side)
             for repeat in range(warm_up + rounds):
                 order = SIDES if repeat % 2 else SIDES[::-1]
                 for side in order:
-                    futures = [child.submit(round_of, repeat) for child in group[side]]
-                    done = [
-                        _value(child, future, subject, side)
-                        for child, future in zip(group[side], futures, strict=True)
-                    ]
+                    done = _round(subject, group[side], side, round_of, repeat)
                     if repeat >= warm_up:
                         samples[side].append(done)
                 subject.progress(f"store, {case}", repeat + 1, warm_up + rounds)
+            # One rank after the other, so that what the master counts is that rank's.
+            weighed = {
+                side: [
+                    one
+                    for child in group[side]
+                    for one in _round(subject, [child], side, weighed_round, warm_up + rounds)
+                ]
+                for side in SIDES
+                if tokens <= WEIGHED_TOKENS
+            }
     except UserError as error:
         yield not_run(
             subject.port.name,
@@ -220,7 +244,24 @@ def _job(
         )
         return
     for flow in FLOWS:
-        yield from _flow(subject.port.name, f"{flow}, {case}", target, samples, flow)
+        yield from _flow(subject.port.name, f"{flow}, {case}", target, samples, weighed, flow)
+
+
+def _round(
+    subject: Subject,
+    group: Sequence[Children],
+    side: str,
+    work: Callable[[int], dict[str, Sample]],
+    repeat: int,
+) -> list[dict[str, Sample]]:
+    """A round of all ranks of a side at one time; what they saved is gone afterwards."""
+    futures = [child.submit(work, repeat) for child in group]
+    done = [
+        _value(child, future, subject, side) for child, future in zip(group, futures, strict=True)
+    ]
+    for child in group:
+        _value(child, child.submit(clear), subject, side)
+    return done
 
 
 def _log(stack: ExitStack) -> Path:
@@ -249,9 +290,11 @@ def _flow(
     case: str,
     target: str,
     samples: dict[str, list[list[dict[str, Sample]]]],
+    weighed: dict[str, list[dict[str, Sample]]],
     flow: str,
 ) -> Iterator[Row]:
-    """Rows of one flow: times of the slowest rank of each round, and what was asked."""
+    """Rows of one flow: times of the slowest rank of each round, memory of the rank that holds
+    most where that was weighed, and what was asked."""
     sides = {
         side: [max((one[flow] for one in ranks), key=lambda s: s.seconds) for ranks in taken]
         for side, taken in samples.items()
@@ -271,7 +314,7 @@ def _flow(
     old, new = sides["before"], sides["after"]
     parts: tuple[tuple[str, Callable[[Sample], float]], ...] = (
         ("total", lambda one: one.seconds),
-        ("keys and addresses", lambda one: max(one.seconds - one.store_seconds, 1e-9)),
+        (ADDRESSES, lambda one: max(one.seconds - one.store_seconds, 1e-9)),
         ("store", lambda one: max(one.store_seconds, 1e-9)),
     )
     for quantity, read in parts:
@@ -291,6 +334,25 @@ def _flow(
                 yield Row(
                     port, case, target, f"{method} {unit}", "1", Source.COUNTED, was[at], now[at]
                 )
+    if not weighed:
+        return
+    held = {side: max(one[flow].held for one in ranks) for side, ranks in weighed.items()}
+    yield Row(
+        port,
+        case,
+        target,
+        MEMORY,
+        "KiB",
+        Source.MEASURED,
+        held["before"] / 1024,
+        held["after"] / 1024,
+        reason="most that Python and NumPy hold before a call of the store, in one round more",
+    )
+    for method, before in weighed["before"][0][flow].at_master.items():
+        after = weighed["after"][0][flow].at_master[method]
+        if before or after:
+            quantity = f"{method} keys at the master"
+            yield Row(port, case, target, quantity, "1", Source.COUNTED, before, after)
 
 
 def _timed(

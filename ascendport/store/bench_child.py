@@ -1,14 +1,15 @@
 """The process that the store benchmark times: one side's tree, its ranks, one store client.
 
-State lives in this process between calls: `prepare` once, then `flow` as often as wanted.
+State lives in this process between calls: `prepare` once, then `round_of` as often as wanted.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ascendport.harness.workspace import Tree
@@ -20,6 +21,12 @@ from ascendport.store.recorder import totals
 from ascendport.store.scenario import Shape
 
 FLOWS = ("first save", "save again", "partly present", "load")
+AT_MASTER = {
+    "exists": "master_batch_exist_key_items_total",
+    "put": "master_batch_put_start_items_total",
+    "get": "master_batch_get_replica_list_items_total",
+}
+"""The master's counter of looked-up keys behind each method."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Setup:
     """What a process is: one decode rank (``index``), and the prefill ranks that it loads from.
 
     ``master``: a Mooncake master; None: a store in this process's memory, or, with ``dry``, one
-    that remembers keys and moves no bytes.
+    that remembers keys and moves no bytes. ``wait_s``: longest wait for a save or a load.
     """
 
     side: str
@@ -38,18 +45,25 @@ class Setup:
     blocks: int
     master: mooncake.Address | None
     segment_bytes: int
-    dry: bool = False
+    dry: bool
+    wait_s: float
 
 
 @dataclass(frozen=True)
 class Sample:
     """One save or load. Seconds of the worker's method, and of the store calls in it; calls, keys
-    and slices by method; ``problem``: it did not do what it should."""
+    and slices by method; ``problem``: it did not do what it should.
+
+    In a weighed round: ``held``: most bytes that it held before a call of the store; ``at_master``:
+    keys that Mooncake's master looked up, by method, the look-up inside put included.
+    """
 
     seconds: float
     store_seconds: float
     counts: dict[str, tuple[int, int, int]]
     problem: str = ""
+    held: int = 0
+    at_master: dict[str, int] = field(default_factory=dict)
 
 
 class DryStore:
@@ -99,6 +113,7 @@ class _State:
                 self.store,
                 by_hand=True,
                 detail=False,
+                wait_s=setup.wait_s,
             )
             for rank in range(first, first + count)
         ]
@@ -109,6 +124,7 @@ class _State:
             self.store,
             by_hand=True,
             detail=False,
+            wait_s=setup.wait_s,
         )
         if hostname:
             # Every rank keeps what it saves: both sides are timed on the same kind of copy.
@@ -144,7 +160,7 @@ def prepare(tree: Tree, pinned: str, setup: Setup) -> str:
 
 
 def round_of(repeat: int) -> dict[str, Sample]:
-    """Each flow once, on keys that only this round uses; they are removed at its end."""
+    """Each flow once, on keys that only this round and this rank use."""
     assert _state is not None
     state = _state
     count = state.setup.blocks
@@ -155,15 +171,27 @@ def round_of(repeat: int) -> dict[str, Sample]:
     others = [rank.save([prompt]) for rank in state.prefill[1:]]
     problem = next((report.problem for report in others if report.problem), "")
     saving = state.prefill[0]
-    found["first save"] = _sample(saving.save([prompt]), problem)
-    found["save again"] = _sample(saving.save([prompt]))
-    found["partly present"] = _sample(saving.save([state.prompt(f"p{repeat}", half)]))
-    found["load"] = _sample(state.decode.load([prompt]))
-    _clear(state.store)
+    found["first save"] = _sample(lambda: saving.save([prompt]), problem)
+    found["save again"] = _sample(lambda: saving.save([prompt]))
+    found["partly present"] = _sample(lambda: saving.save([state.prompt(f"p{repeat}", half)]))
+    found["load"] = _sample(lambda: state.decode.load([prompt]))
     return found
 
 
-def _sample(report: Report, problem: str = "") -> Sample:
+def weighed_round(repeat: int) -> dict[str, Sample]:
+    """As `round_of`, with every allocation of Python and NumPy counted, and the master's counters
+    read, both of which take time. No other rank may be at work."""
+    tracemalloc.start()
+    try:
+        return round_of(repeat)
+    finally:
+        tracemalloc.stop()
+
+
+def _sample(work: Callable[[], Report], problem: str = "") -> Sample:
+    before = _at_master()
+    report = work()
+    at_master = {name: count - before[name] for name, count in _at_master().items()}
     by_method = totals(report.calls)
     counts = {name: (one.calls, one.keys, one.slices) for name, one in by_method.items()}
     problem = problem or report.problem
@@ -172,10 +200,24 @@ def _sample(report: Report, problem: str = "") -> Sample:
     if not problem and len(report.seconds) != 1:
         problem = "the worker's TP-mismatch method was not entered"
     store_seconds = sum(one.seconds for one in by_method.values())
-    return Sample(sum(report.seconds), store_seconds, counts, problem)
+    held = max((call.held for call in report.calls), default=0)
+    return Sample(sum(report.seconds), store_seconds, counts, problem, held, at_master)
 
 
-def _clear(store: Any) -> None:
+def _at_master() -> dict[str, int]:
+    """What Mooncake's master has counted, in a weighed round; otherwise nothing."""
+    assert _state is not None
+    address = _state.setup.master
+    if address is None or not tracemalloc.is_tracing():
+        return {}
+    counted = mooncake.counters(address)
+    return {name: int(counted.get(counter, 0)) for name, counter in AT_MASTER.items()}
+
+
+def clear() -> None:
+    """Empties the store: on Mooncake of other ranks' keys too, so no rank may be in a round."""
+    assert _state is not None
+    store = _state.store
     if isinstance(store, DryStore):
         store.keys.clear()
     elif isinstance(store, MemoryStore):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import sys
 import threading
 import time
@@ -23,7 +24,8 @@ BACKEND = "ascendport"
 """Name under which the harness's backend stands in the checkout's table of backends."""
 
 WAIT_S = 30.0
-"""Longest wait for a step. A step that takes longer is reported as one without an end."""
+"""Longest wait for a step, unless a rank is told another. A step that takes longer is reported as
+one without an end."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ class Announced:
 class Report:
     """What a step did on one rank.
 
-    ``seconds``: the worker's own method, store included, one entry a request. ``problem``: no end
-    in time, a dead thread, or what the worker raised; empty: none. ``finished``: requests that the
-    thread reported finished; ``pending``: requests that its books still hold. ``reported``: number
-    of errors logged.
+    ``seconds``: the worker's own method, store included, recording not, one entry a request.
+    ``problem``: no end in time, a dead thread, or what the worker raised; empty: none.
+    ``finished``: requests that the thread reported finished; ``pending``: requests that its books
+    still hold. ``reported``: number of errors logged.
     """
 
     place: Place
@@ -215,7 +217,8 @@ def _parallel(worker: ModuleType, place: Place) -> Iterator[None]:
 
 
 class Caches:
-    """A rank's K and V caches: views of one buffer, filled from ``values``."""
+    """A rank's K and V caches: views of one buffer, filled from ``values``. It holds zeros at
+    first, and takes memory only where it is touched."""
 
     def __init__(self, shape: Shape, heads: int) -> None:
         import torch
@@ -224,7 +227,9 @@ class Caches:
         self.heads = heads
         self.padding = shape.padding // ELEMENT_BYTES
         sizes = [shape.block_size * heads * dim + self.padding for dim in shape.dims()]
-        self.buffer = torch.zeros(shape.layers * shape.blocks * sum(sizes), dtype=torch.int16)
+        elements = shape.layers * shape.blocks * sum(sizes)
+        pages = mmap.mmap(-1, elements * ELEMENT_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.buffer = torch.frombuffer(pages, dtype=torch.int16)
         self.layers: dict[str, tuple[Any, Any]] = {}
         at = 0
         for layer in range(shape.layers):
@@ -264,7 +269,8 @@ class Caches:
 @dataclass
 class Rank:
     """A worker and its caches. ``by_hand``: where the release hands no worker to its threads, the
-    harness does, so that its TP-mismatch methods can be timed at all."""
+    harness does, so that its TP-mismatch methods can be timed at all. ``wait_s``: longest wait for
+    a step."""
 
     loaded: Loaded
     place: Place
@@ -274,6 +280,7 @@ class Rank:
     events: bool = False
     by_hand: bool = False
     detail: bool = True
+    wait_s: float = WAIT_S
     recorder: Recorder = field(init=False)
     caches: Caches = field(init=False)
     worker: Any = field(init=False)
@@ -354,11 +361,12 @@ class Rank:
 
     def _timed(self, method: Callable[..., None]) -> Callable[..., None]:
         def timed(*args: Any, **kwargs: Any) -> None:
+            self.recorder.begin()
             begin = time.perf_counter()
             try:
                 method(*args, **kwargs)
             finally:
-                self.seconds.append(time.perf_counter() - begin)
+                self.seconds.append(time.perf_counter() - begin - self.recorder.own_seconds)
 
         return timed
 
@@ -438,7 +446,7 @@ class Rank:
             )
 
     def _bounded(self, work: Callable[[], object]) -> str:
-        """Runs ``work`` for `WAIT_S` at most; what went wrong, or nothing."""
+        """Runs ``work`` for ``wait_s`` at most; what went wrong, or nothing."""
         raised: list[str] = []
 
         def run() -> None:
@@ -449,19 +457,19 @@ class Rank:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        thread.join(WAIT_S)
+        thread.join(self.wait_s)
         if thread.is_alive():
-            return f"no end after {WAIT_S:g} s"
+            return f"no end after {self.wait_s:g} s"
         return raised[0] if raised else ""
 
     def _drained(self, thread: Any) -> str:
         """Waits until the thread's queue is worked off."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + self.wait_s
         while thread.request_queue.unfinished_tasks:
             if not thread.is_alive():
                 return f"{thread.name} is dead, {thread.request_queue.unfinished_tasks} left"
             if time.monotonic() > deadline:
-                return f"{thread.name}: no end after {WAIT_S:g} s"
+                return f"{thread.name}: no end after {self.wait_s:g} s"
             time.sleep(0.0005)
         return "" if thread.is_alive() else f"{thread.name} is dead"
 

@@ -30,7 +30,7 @@ class _TpMismatchSlices:
 
     def _table(self, tokens):
         """For a chunk of ``tokens``: addresses in block 0 (sub-key, slice), the stride from block
-        to block of each slice, and the slices' sizes."""
+        to block of each slice (or the one that all share), and the slices' sizes."""
         sub_keys = self.layout[4]
         if sub_keys == 1:
             sizes = tokens * self._token_bytes
@@ -39,22 +39,29 @@ class _TpMismatchSlices:
             )
             first = np.flatnonzero(np.concatenate(([True], ~touching)))
             starts = self._bases[first][None, :]
-            return starts, self._strides[first], np.add.reduceat(sizes, first).tolist()
+            strides = self._shared(self._strides[first])
+            return starts, strides, np.add.reduceat(sizes, first).tolist()
         steps = np.arange(tokens, dtype=np.int64)
         rows = self._bases[:, None] + steps[None, :] * self._token_bytes[:, None]
         subs = np.arange(sub_keys, dtype=np.int64)
         starts = rows[None, :, :] + (subs[:, None] * self._head_bytes[None, :])[:, :, None]
-        strides = np.repeat(self._strides, tokens)
+        strides = self._shared(np.repeat(self._strides, tokens))
         sizes = [size for size in self._head_bytes.tolist() for _ in range(tokens)]
         return starts.reshape(sub_keys, -1), strides, sizes
+
+    @staticmethod
+    def _shared(strides):
+        """The one stride that all have, where they have one."""
+        return strides[:1] if (strides == strides[0]).all() else strides
 
     def of(self, tokens, blocks, subs):
         """(addresses, sizes) of keys over chunks of ``tokens``: ``blocks`` and ``subs`` hold the
         block id and the sub-key of each. Addresses are (key, slice); the sizes of every key are
         the same."""
         starts, strides, sizes = self._full if tokens == self.layout[3] else self._table(tokens)
-        addresses = starts[subs]
-        if strides.size and (strides == strides[0]).all():
-            strides = strides[:1]
-        addresses += blocks[:, None] * strides[None, :]
+        offsets = np.multiply.outer(np.asarray(blocks, dtype=np.int64), strides)
+        if len(starts) == 1:
+            return starts + offsets, sizes
+        addresses = starts.take(subs, axis=0)
+        addresses += offsets
         return addresses, sizes

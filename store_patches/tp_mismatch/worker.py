@@ -45,20 +45,21 @@ class KVPoolWorker:
         """
         table = self._tp_mismatch_slices()
         sub_keys = self.num_sub_keys
-        count = len(chunks) * sub_keys
-        index = np.arange(count) if wanted is None else np.asarray(wanted, dtype=np.int64)
-        subs = index % sub_keys
-        tokens = np.array([chunk[1] for chunk in chunks])[index // sub_keys]
-        blocks = np.array([chunk[3] for chunk in chunks], dtype=np.int64)[index // sub_keys]
         as_views = getattr(self.m_store, "takes_address_views", False) is True
-        addresses: list = [None] * len(index)
-        sizes: list = [None] * len(index)
+        if wanted is None:
+            wanted = range(len(chunks) * sub_keys)
         # Two lengths at most: only the last chunk can be shorter than the others.
-        for length in np.unique(tokens).tolist():
-            rows = np.flatnonzero(tokens == length)
-            found, row_sizes = table.of(length, blocks[rows], subs[rows])
+        by_length: dict[int, list[tuple]] = {}
+        for row, at in enumerate(wanted):
+            _, tokens, _, block_id = chunks[at // sub_keys]
+            by_length.setdefault(tokens, []).append((row, block_id, at % sub_keys))
+        addresses: list = [None] * len(wanted)
+        sizes: list = [None] * len(wanted)
+        for tokens, keys in by_length.items():
+            rows, blocks, subs = zip(*keys)
+            found, row_sizes = table.of(tokens, blocks, subs)
             parts = map(memoryview, found.view(np.uint64)) if as_views else found.tolist()
-            for row, part in zip(rows.tolist(), parts):
+            for row, part in zip(rows, parts):
                 addresses[row] = part
                 sizes[row] = row_sizes
         return addresses, sizes
@@ -68,7 +69,7 @@ class KVPoolWorker:
     ) -> tuple[list[int], list[int]]:
         """Addresses and sizes of one sub-key's slices in one block."""
         table = self._tp_mismatch_slices()
-        found, sizes = table.of(token_count, np.array([block_id]), np.array([sub_idx]))
+        found, sizes = table.of(token_count, [block_id], [sub_idx])
         return found[0].tolist(), sizes
 
     def _load_kv_tp_mismatch(

@@ -10,8 +10,12 @@ from typer.testing import CliRunner
 from ascendport.checks.subject import Subject
 from ascendport.cli import app
 from ascendport.errors import UserError
-from ascendport.store import bench, mooncake
-from ascendport.store.bench import Plan, plan, rows
+from ascendport.harness.workspace import Tree
+from ascendport.store import bench, bench_child, mooncake
+from ascendport.store.bench import MEMORY, Plan, plan, rows
+from ascendport.store.bench_child import Setup, clear, prepare, round_of
+from ascendport.store.memory import MemoryStore
+from ascendport.store.scenario import Shape
 from tests.conftest import ReleaseTree
 
 
@@ -56,6 +60,7 @@ def test_on_the_store_in_memory(
     made: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "SWEEP_TOKENS", (64,))
+    monkeypatch.setattr(bench, "WEIGHED_TOKENS", 48)
     small = Plan(
         sizes=((2, 4),),
         blocks=(3,),
@@ -74,6 +79,31 @@ def test_on_the_store_in_memory(
     assert figures["load, 2 to 4, 3 blocks", "get slices"] == (3 * 4 * 16, 3 * 4)
     assert figures["load, 2 to 4, 64 tokens", "get slices"] == (4 * 4 * 16, 4 * 4)
     assert ("save again, 2 to 4, 3 blocks", "put calls") not in figures
+    weighed = {case: figure for (case, quantity), figure in figures.items() if quantity == MEMORY}
+    assert len(weighed) == 4, "the longer prompt is not weighed"
+    # A list of integers takes 40 bytes an address, of which a load has 192 before, 12 after.
+    was, now = weighed["load, 2 to 4, 3 blocks"]
+    assert was is not None and now is not None
+    assert was * 1024 > 40 * 192
+    assert now < was / 2
+
+
+@pytest.mark.network
+def test_a_round_leaves_the_keys_to_ranks_that_are_still_at_work(
+    made: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_child, "_state", None)
+    shape = Shape(layers=1, heads=8, block_size=4, blocks=3)
+    tree = Tree(made("0.30.0rc2").checkout.root)
+    prepare(tree, "", Setup("before", 0, 2, 4, shape, 2, None, 0, False, 60.0))
+    state = bench_child._state
+    assert state is not None
+    with state.stack:
+        assert isinstance(state.store, MemoryStore)
+        assert {sample.problem for sample in round_of(0).values()} == {""}
+        assert state.store.objects
+        clear()
+        assert not state.store.objects
 
 
 @pytest.mark.network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,11 +19,13 @@ import pytest
 
 from ascendport.checks.subject import Subject
 from ascendport.store import mooncake
-from ascendport.store.bench import Plan, rows
+from ascendport.store.bench import ADDRESSES, MEMORY, Plan, rows
 from ascendport.store.drive import Facts
 from ascendport.store.judge import judge
 from ascendport.store.pairs import pairs_on_mooncake
 from ascendport.store.portcode import scenarios
+from tests.conftest import ReleaseTree
+from tests.processes import ends
 
 pytestmark = pytest.mark.skipif(bool(mooncake.missing()), reason=mooncake.missing() or "-")
 
@@ -149,6 +152,53 @@ def test_the_master_ends_with_the_process_that_started_it(end: int, tmp_path: Pa
     pytest.fail("the master still listens")
 
 
+def _children(process: int) -> list[int]:
+    """Of it, and theirs."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == process:
+            found += [int(entry.parent.name), *_children(int(entry.parent.name))]
+    return found
+
+
+def _named(processes: list[int], part: str) -> list[int]:
+    """Those with that in their command line."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if part in Path(f"/proc/{process}/cmdline").read_text():
+                found.append(process)
+    return found
+
+
+@pytest.mark.network
+def test_ctrl_c_stops_the_master_and_the_ranks(release_tree: ReleaseTree) -> None:
+    command = [sys.executable, "-m", "ascendport", "bench", str(release_tree("0.30.0rc2"))]
+    command += ["--tp-mismatch", "--backend", "mooncake", "--tp", "4:2", "--ranks", "2"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    )
+    started: list[int] = []
+    while process.poll() is None:
+        started = _children(process.pid)
+        if len(_named(started, "spawn_main")) >= 2 and _named(started, "mooncake_master"):
+            break
+        time.sleep(0.05)
+    # As a terminal does it: to all of the foreground.
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait() == 130
+    assert len(started) >= 3
+    assert all(ends(one) for one in started)
+
+
 @pytest.mark.network
 def test_scenarios_on_it(made: Callable[[str], Subject]) -> None:
     subject = made("0.30.0rc2")
@@ -161,9 +211,11 @@ def test_scenarios_on_it(made: Callable[[str], Subject]) -> None:
 
 @pytest.mark.network
 @pytest.mark.parametrize(
-    "release", [pytest.param("0.26.0rc1", marks=pytest.mark.slow), "0.30.0rc2"]
+    ("release", "ranks"),
+    [pytest.param("0.26.0rc1", 1, marks=pytest.mark.slow), ("0.30.0rc2", 2)],
+    ids=["026-one-rank", "030-two-ranks"],
 )
-def test_the_benchmark_on_it(release: str, made: Callable[[str], Subject]) -> None:
+def test_the_benchmark_on_it(release: str, ranks: int, made: Callable[[str], Subject]) -> None:
     small = Plan(
         sizes=((4, 2),),
         blocks=(3,),
@@ -172,6 +224,7 @@ def test_the_benchmark_on_it(release: str, made: Callable[[str], Subject]) -> No
         block_size=16,
         rounds=2,
         backend="mooncake",
+        ranks=ranks,
     )
     found = list(rows(replace(made(release)), small))
     assert {row.outcome for row in found} == {"ran"}, [row.reason for row in found]
@@ -182,7 +235,13 @@ def test_the_benchmark_on_it(release: str, made: Callable[[str], Subject]) -> No
     assert ("save again", "put keys") not in figures
     assert figures["partly present", "put keys"] == (1, 1)
     assert figures["load", "get keys"] == (6, 6)
-    assert {"total", "store", "keys and addresses"} <= {row.quantity for row in found}
+    # What put asks the master once more, inside.
+    assert figures["first save", "exists keys at the master"] == (3, 3)
+    assert figures["first save", "put keys at the master"] == (3, 3)
+    assert ("save again", "put keys at the master") not in figures
+    assert figures["load", "get keys at the master"] == (6, 6)
+    assert {"total", "store", ADDRESSES, MEMORY} <= {row.quantity for row in found}
+    assert all(row.case.endswith(", 2 ranks") == (ranks == 2) for row in found)
     assert all(
         row.ratio_low and row.ratio_low <= (row.ratio or 0) for row in found if row.unit == "ms"
     )

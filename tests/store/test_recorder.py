@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from ascendport.store.recorder import Recorder, totals
@@ -35,3 +37,35 @@ def test_without_detail_names_and_bytes_are_left_out() -> None:
         pass
     call = recorder.take()[0]
     assert (call.keys, call.slices, call.bytes) == (("", ""), 2, 0)
+
+
+def test_what_is_held_before_a_call_is_weighed_where_memory_is_traced() -> None:
+    recorder = Recorder(detail=False)
+    with recorder.call("put", ["a"], [[4]]):
+        pass
+    tracemalloc.start()
+    try:
+        kept = bytearray(1 << 20)
+        recorder.begin()
+        del kept
+        passing = bytearray(3 << 20)
+        del passing
+        with recorder.call("put", ["a"], [[4]]) as answer:
+            answer.append(bytearray(5 << 20))
+    finally:
+        tracemalloc.stop()
+    plain, weighed = recorder.take()
+    assert plain.held == 0
+    # What passed counts at its highest, with what was there at first gone; what the call makes
+    # is not the caller's.
+    assert 2 << 20 <= weighed.held < 3 << 20
+
+
+def test_recording_takes_time_of_its_own_which_is_told() -> None:
+    recorder = Recorder()
+    recorder.begin()
+    with recorder.call("put", ["a"] * 1000, [[4] * 1000] * 1000):
+        pass
+    assert recorder.own_seconds > 0
+    recorder.begin()
+    assert recorder.own_seconds == 0

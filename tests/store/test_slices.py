@@ -31,37 +31,33 @@ entries = st.lists(
     block_size=st.sampled_from([1, 4, 16]),
     sub_keys=st.sampled_from([1, 2, 4]),
     tokens=st.integers(1, 16),
-    block=st.integers(0, 9),
-    sub=st.integers(0, 3),
+    keys=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=3),
 )
 def test_slices_cover_what_the_plain_formula_covers(
     entries: list[tuple[int, int]],
     block_size: int,
     sub_keys: int,
     tokens: int,
-    block: int,
-    sub: int,
+    keys: list[tuple[int, int]],
 ) -> None:
-    tokens, sub = min(tokens, block_size), sub % sub_keys
+    tokens = min(tokens, block_size)
+    keys = [(block, sub % sub_keys) for block, sub in keys]
     lengths = [head * sub_keys * block_size for head, _ in entries]
     strides = [length + gap for length, (_, gap) in zip(lengths, entries, strict=True)]
     bases = [1 << 20]
     for stride in strides[:-1]:
         bases.append(bases[-1] + 10 * stride)
     table = SLICES(bases, lengths, strides, block_size, sub_keys)
-    addresses, sizes = table.of(tokens, np.array([block]), np.array([sub]))
-    got = [
-        at + offset
-        for at, size in zip(addresses[0].tolist(), sizes, strict=True)
-        for offset in range(size)
-    ]
-    wanted = [
-        base + block * stride + token * head * sub_keys + sub * head + offset
-        for base, stride, (head, _) in zip(bases, strides, entries, strict=True)
-        for token in range(tokens)
-        for offset in range(head)
-    ]
-    assert got == wanted
+    addresses, sizes = table.of(tokens, *zip(*keys, strict=True))
+    for row, (block, sub) in zip(addresses.tolist(), keys, strict=True):
+        got = [at + offset for at, size in zip(row, sizes, strict=True) for offset in range(size)]
+        wanted = [
+            base + block * stride + token * head * sub_keys + sub * head + offset
+            for base, stride, (head, _) in zip(bases, strides, entries, strict=True)
+            for token in range(tokens)
+            for offset in range(head)
+        ]
+        assert got == wanted
     most = len(entries) * (1 if sub_keys == 1 else tokens)
     assert len(sizes) <= most
 
