@@ -1,12 +1,12 @@
 """Tries to hurt apply and revert, and prints the table of docs/reliability.md.
 
-Usage: python scripts/reliability.py [--release RELEASE] [--port PORT] [--kills N] [--stride N]
-       [--seed N] [--write]
+Usage: python scripts/reliability.py [--release RELEASE] [--port PORT ...] [--kills N]
+       [--stride N] [--seed N] [--write]
 
-A port goes into the files of a release that it needs, and out again. Each call that this makes on
-the tree is broken off or fails in turn, and the next command must leave the tree as it was before
-or as it is after. Exits with 1 at the first that does not. ``--stride 5`` tries every fifth call.
-With ``--write`` the table takes the place of the one in docs/reliability.md.
+Each port goes into the files of a release that it needs, and out again. Each call that this makes
+on the tree is broken off or fails in turn, and the next command must leave the tree as it was
+before or as it is after. Exits with 1 at the first that does not. ``--stride 5`` tries every fifth
+call. With ``--write`` the table takes the place of the one in docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ascendport.checkout.fetch import fetch  # noqa: E402
-from ascendport.checkout.tree import MARKERS, PACKAGE  # noqa: E402
+from ascendport.ports import catalogue as ports_at_hand  # noqa: E402
 from ascendport.ports.catalogue import catalogue, select  # noqa: E402
 from ascendport.ports.manifest import Port  # noqa: E402
 from tests.patching.campaign import (  # noqa: E402
@@ -38,6 +39,7 @@ from tests.patching.campaign import (  # noqa: E402
     kills,
     trials,
 )
+from tests.patching.conftest import our_files, quick_load  # noqa: E402
 from tests.patching.faults import How, changes  # noqa: E402
 
 DOCS = ROOT / "docs" / "reliability.md"
@@ -56,6 +58,7 @@ FAULTS: tuple[tuple[How, str], ...] = (
 class Row:
     """One kind of fault in one command."""
 
+    port: str
     command: str
     fault: str
     tried: int
@@ -64,21 +67,17 @@ class Row:
     after: int
 
 
-def row(command: str, fault: str, found: list[Trial]) -> Row:
+def row(job: Job, fault: str, found: list[Trial]) -> Row:
     trees = Counter(trial.tree for trial in found)
     done = sum(trial.ended == "done" for trial in found)
-    return Row(command, fault, len(found), done, trees["before"], trees["after"])
+    return Row(job.port.name, job.name, fault, len(found), done, trees["before"], trees["after"])
 
 
 def needed(release: str, port: Port, dest: Path) -> None:
     """The files of a release that recognising it and the port ask for."""
-    files = {f"{PACKAGE}/{name}" for name, _ in MARKERS} | {"setup.py"}
-    for variant in port.manifest.variants:
-        if release in variant.releases():
-            files |= {target.file for target in variant.targets}
     with tempfile.TemporaryDirectory() as folder:
         tree = fetch(release, Path(folder, "tree"), lambda what, done, total: None)
-        for file in sorted(files):
+        for file in our_files(release, [port]):
             target = dest / file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(tree.path(file), target)
@@ -90,26 +89,26 @@ def rows(found: list[Job], scratch: Path, stride: int, runs: int, seed: int) -> 
 
     for job in found:
         for how, what in FAULTS:
-            yield row(job.name, what, list(trials(job, scratch, [how], every)))
+            yield row(job, what, list(trials(job, scratch, [how], every)))
         broken = interrupted_recoveries(
-            job, scratch, lambda calls: range(0, len(calls), 40 * stride), changes
+            job, scratch, lambda calls: range(0, len(calls), len(calls) * stride // 10), changes
         )
-        yield row(job.name, "it dies, and the next command dies too", list(broken))
+        yield row(job, "it dies, and the next command dies too", list(broken))
         what = "kill -9 from outside at a random moment"
-        yield row(job.name, what, list(kills(job, scratch, runs // len(found), seed)))
+        yield row(job, what, list(kills(job, scratch, runs // len(found), seed)))
 
 
-def table(made: list[Row], release: str, port: str, stride: int) -> str:
+def table(made: list[Row], release: str, stride: int) -> str:
     lines = [
-        f"{port} on {release}, {platform.system()} {platform.machine()}, Python "
+        f"Release {release}, {platform.system()} {platform.machine()}, Python "
         f"{platform.python_version()}; every {f'{stride}th ' if stride > 1 else ''}call.",
         "",
-        "| command | fault | tried | it said done | tree before | tree after | any other |",
-        "|---|---|---|---|---|---|---|",
+        "| port | command | fault | tried | it said done | tree before | tree after | any other |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.command} | {r.fault} | {r.tried} | {r.said_done} | {r.before} | {r.after} | "
-        f"{r.tried - r.before - r.after} |"
+        f"| {r.port} | {r.command} | {r.fault} | {r.tried} | {r.said_done} | {r.before} | "
+        f"{r.after} | {r.tried - r.before - r.after} |"
         for r in made
     ]
     total = sum(r.tried for r in made)
@@ -129,7 +128,7 @@ def write(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--release", default="0.30.0rc2")
-    parser.add_argument("--port", default="grammar_bitmask")
+    parser.add_argument("--port", action="append")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
@@ -137,22 +136,19 @@ def main() -> None:
     given = parser.parse_args()
     # Processes end here, not the machine: waiting for the disk would prove nothing.
     os.fsync = lambda fd: None
-    (port,) = select(catalogue(), [given.port])
-
-    def make(root: Path) -> Path:
-        shutil.copytree(pristine, root)
-        return root
-
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        pristine = scratch / "pristine"
-        needed(given.release, port, pristine)
-        made = []
-        found = jobs(scratch, make, port)
-        for one in rows(found, scratch, given.stride, given.kills, given.seed):
-            print(one, file=sys.stderr)
-            made.append(one)
-    text = table(made, given.release, given.port, given.stride)
+    vars(ports_at_hand)["load"] = quick_load
+    memory = Path("/dev/shm")
+    made = []
+    for port in select(catalogue(), given.port or ["grammar_bitmask", "tp_mismatch"]):
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            scratch = Path(folder)
+            pristine = scratch / "pristine"
+            needed(given.release, port, pristine)
+            found = jobs(scratch, partial(shutil.copytree, pristine), port)
+            for one in rows(found, scratch, given.stride, given.kills, given.seed):
+                print(one, file=sys.stderr)
+                made.append(one)
+    text = table(made, given.release, given.stride)
     print(text)
     if given.write:
         write(text)

@@ -101,9 +101,11 @@ def put(
                 os.close(handle)
             last_look()
             os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
-        except Exception:
+        except Exception as error:
             with contextlib.suppress(OSError):
                 _unlink(temporary, at)
+            if isinstance(error, OSError):
+                error.filename = str(root / rel)
             raise
         os.fsync(at)
 

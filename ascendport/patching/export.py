@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.header import Header
 from email.utils import format_datetime
@@ -160,6 +160,39 @@ def _wrapped(text: str) -> str:
     )
 
 
+def as_committed(checkout: Checkout, commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    """The series with the line ends that git keeps. Where a clone's settings give its files
+    others (``core.autocrlf``), ``git am`` still works on those that are committed."""
+    if checkout.layout is not Layout.GIT:
+        return tuple(commits)
+    shown: dict[str, bool] = {}
+    made = []
+    for commit in commits:
+        changes = []
+        for change in commit.changes:
+            if change.before is not None and change.file not in shown:
+                kept = _head_text(checkout, change.file)
+                shown[change.file] = kept != change.before and kept == _lf(change.before)
+            if shown.get(change.file):
+                before = None if change.before is None else _lf(change.before)
+                change = replace(change, before=before, after=_lf(change.after))
+            changes.append(change)
+        made.append(replace(commit, changes=tuple(changes)))
+    return tuple(made)
+
+
+def _lf(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n")
+
+
+def _head_text(checkout: Checkout, file: str) -> bytes | None:
+    """A file as HEAD has it; None: it has no such file, or there is no git."""
+    try:
+        return _git_bytes(checkout, "cat-file", "blob", f"HEAD:./{file}")
+    except UserError:
+        return None
+
+
 # --- as mail ---
 
 
@@ -301,7 +334,7 @@ def branch(checkout: Checkout, commits: Sequence[Commit], name: str) -> str:
                 if change.file not in seen:
                     _check_head(checkout, parent, path, change)
                     seen.add(change.file)
-                blob = _hashed(checkout, path, change.after, write=True)
+                blob = _git(checkout, "hash-object", "-w", "--stdin", data=change.after).strip()
                 entry = f"{change.git_mode},{blob},{path}"
                 _git(checkout, "update-index", "--add", "--cacheinfo", entry, env=env)
             tree = _git(checkout, "write-tree", env=env).strip()
@@ -315,8 +348,12 @@ def branch(checkout: Checkout, commits: Sequence[Commit], name: str) -> str:
 
 def _check_head(checkout: Checkout, head: str, path: str, change: FileChange) -> None:
     there = _try_git(checkout, "rev-parse", "--verify", "--quiet", f"{head}:{path}")
-    wanted = None if change.before is None else _hashed(checkout, path, change.before, write=False)
-    if (there or "").strip() != (wanted or ""):
+    wanted = (
+        ""
+        if change.before is None
+        else _git(checkout, "hash-object", "--stdin", data=change.before).strip()
+    )
+    if (there or "").strip() != wanted:
         raise UserError(
             "HEAD has another text of the file than the checkout",
             where=checkout.path(change.file),
@@ -325,15 +362,15 @@ def _check_head(checkout: Checkout, head: str, path: str, change: FileChange) ->
         )
 
 
-def _hashed(checkout: Checkout, path: str, data: bytes, *, write: bool) -> str:
-    """git's name of the contents, after the filters that it applies to this path."""
-    words = ["hash-object", *(["-w"] if write else []), f"--path={path}", "--stdin"]
-    return _git(checkout, *words, data=data).strip()
-
-
 def _git(
     checkout: Checkout, *words: str, env: Mapping[str, str] | None = None, data: bytes = b""
 ) -> str:
+    return _git_bytes(checkout, *words, env=env, data=data).decode(errors="replace")
+
+
+def _git_bytes(
+    checkout: Checkout, *words: str, env: Mapping[str, str] | None = None, data: bytes = b""
+) -> bytes:
     try:
         done = subprocess.run(
             ["git", *words],
@@ -350,7 +387,7 @@ def _git(
         raise UserError(
             f"git {words[0]} failed ({said[-1] if said else done.returncode})", where=checkout.root
         )
-    return done.stdout.decode(errors="replace")
+    return done.stdout
 
 
 def _try_git(checkout: Checkout, *words: str) -> str | None:

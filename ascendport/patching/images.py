@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import ExitCode, UserError
@@ -24,6 +24,8 @@ class Images:
     """Pristine contents; a file that the port brings is absent."""
     after: Mapping[str, bytes]
     """The same files with this port in them, and no other."""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """Pristine contents of files that only other ports in the checkout have changed."""
 
 
 def images(checkout: Checkout, port: Port) -> Images:
@@ -67,4 +69,6 @@ def _images(checkout: Checkout, port: Port) -> Images:
         result = compose(file, text, [install])
         if result is not None:
             after[file] = result
-    return Images(variant, before, after)
+    others = {file: read(file) for file in state.files if file not in install.files()}
+    beside = {file: text for file, text in others.items() if text is not None}
+    return Images(variant, before, after, beside)

@@ -19,11 +19,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import ExitCode, UserError
 from ascendport.patching import bytecode, disk
+from ascendport.patching.lock import WAIT_S, BusyError, NoLocksError, Note, locked
 from ascendport.patching.merge import merge
 from ascendport.patching.plan import Plan
 from ascendport.patching.state import (
@@ -43,10 +44,6 @@ from ascendport.patching.state import (
     sha256,
 )
 
-LOCK_TIMEOUT_S = 30.0
-
-Note = Callable[[str], None]
-
 
 class StaleError(UserError):
     """The tree is no more what the plan was made from: plan again."""
@@ -56,10 +53,10 @@ def _silent(_: str) -> None:
     """No one is told."""
 
 
-def execute(plan: Plan, *, timeout_s: float = LOCK_TIMEOUT_S, note: Note = _silent) -> None:
+def execute(plan: Plan, *, wait_s: float = WAIT_S, note: Note = _silent) -> None:
     """Makes the plan's changes, all or none.
 
-    ``timeout_s`` is how long to wait for another process that writes to the same checkout;
+    ``wait_s`` is how long to wait for another process that writes to the same checkout;
     ``note`` is told that it waits. An exception on the way puts everything back and is raised on.
 
     Raises:
@@ -80,7 +77,7 @@ def execute(plan: Plan, *, timeout_s: float = LOCK_TIMEOUT_S, note: Note = _sile
     checkout = plan.checkout
     committed: list[bool] = []
     try:
-        with _locked(checkout, timeout_s, note):
+        with locked(checkout, wait_s, note):
             try:
                 _check_current(plan)
                 _carry_out(plan)
@@ -106,7 +103,7 @@ def _unwritable(error: OSError, checkout: Checkout, committed: bool) -> UserErro
 def recover(
     checkout: Checkout,
     *,
-    timeout_s: float = LOCK_TIMEOUT_S,
+    wait_s: float = WAIT_S,
     note: Note = _silent,
     reading: bool = False,
 ) -> str | None:
@@ -122,10 +119,11 @@ def recover(
     if not _left_over(checkout):
         return None
     try:
-        with _locked(checkout, 0.0 if reading else timeout_s, note):
+        with locked(checkout, 0.0 if reading else wait_s, note):
             try:
                 intent = read_intent(checkout)
                 if intent is None:
+                    _drop_objects(checkout)
                     return None
                 if read_state(checkout).serial == intent.serial:
                     _finish(checkout, intent)
@@ -134,18 +132,21 @@ def recover(
                 return f"an interrupted {intent.kind} was undone: the files are as before it"
             finally:
                 _tidy(checkout)
-    except _BusyError:
+    except BusyError:
         if reading:
             return (
                 "another run is writing to this checkout: shown is how it is before or after that"
             )
         raise
-    except OSError as error:
+    except (OSError, NoLocksError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no locks there"
         if reading:
             return (
-                f"an interrupted run cannot be ended from here ({error.strerror}): "
+                f"an interrupted run cannot be ended from here ({why}): "
                 "shown is how the checkout was before it"
             )
+        if isinstance(error, NoLocksError):
+            raise
         raise UserError(
             f"cannot end an interrupted run ({error.strerror})",
             where=error.filename if isinstance(error.filename, str) else checkout.root,
@@ -166,12 +167,22 @@ def _left_over(checkout: Checkout) -> bool:
             next="check permissions and the disk",
         ) from error
     settled = {IGNORE, SAVED}
-    if STATE in names and read_state(checkout).ports:
+    state = read_state(checkout) if STATE in names else None
+    if state is not None and state.ports:
         settled |= {STATE, OBJECTS, LOCK}
+        if OBJECTS in names and not _stored(checkout) <= state.objects():
+            return True
     # What is not the tool's is the user's, and says nothing.
     own = {IGNORE, SAVED, STATE, OBJECTS, LOCK, INTENT}
     own |= {disk.temporary_name(name) for name in (IGNORE, STATE, INTENT)}
     return not names or bool(names & own - settled) or names == {IGNORE}
+
+
+def _stored(checkout: Checkout) -> set[str]:
+    """The names of the kept texts, and of what a crash left among them."""
+    with contextlib.suppress(OSError):
+        return set(os.listdir(checkout.state_dir / OBJECTS))  # noqa: PTH208
+    return set()
 
 
 # --- one change ---
@@ -186,18 +197,19 @@ def _carry_out(plan: Plan) -> None:
     for change in plan.changes:
         texts.update({sha256(t): t for t in (change.before, change.after) if t is not None})
     objects = inside(checkout, OBJECTS)
+    mode = _record_mode(plan)
     disk.make_folder(root, objects)
     there = set(disk.names(root, objects))
     for sha, text in sorted(texts.items()):
         if sha not in there:
-            disk.put(root, f"{objects}/{sha}", text, 0o600)
+            disk.put(root, f"{objects}/{sha}", text, mode)
     try:
-        disk.put(root, inside(checkout, INTENT), intent.model_dump_json().encode(), 0o600)
+        disk.put(root, inside(checkout, INTENT), intent.model_dump_json().encode(), mode)
         if intent.saved:
             disk.make_folder(root, inside(checkout, SAVED))
         copies = {change.copy: change.before for change in plan.changes}
         for path in intent.saved:
-            disk.put(root, path, copies[path] or b"", 0o600)
+            disk.put(root, path, copies[path] or b"", mode)
         for made in intent.made:
             disk.make_folder(root, made)
         for change, entry in zip(plan.changes, intent.entries, strict=True):
@@ -207,7 +219,7 @@ def _carry_out(plan: Plan) -> None:
             except StaleError:
                 written.pop()
                 raise
-        disk.put(root, inside(checkout, STATE), encode(plan.new_state), 0o600)
+        disk.put(root, inside(checkout, STATE), encode(plan.new_state), mode)
     except BaseException as error:
         # Also after Ctrl-C: the tree is whole before anything else happens.
         stands = _settle(checkout, intent, written)
@@ -218,6 +230,15 @@ def _carry_out(plan: Plan) -> None:
         _finish(checkout, intent)
     except OSError as error:
         raise _unwritable(error, checkout, True) from error
+
+
+def _record_mode(plan: Plan) -> int | None:
+    """The permissions of record and kept texts. None, those of any new file, so that whoever may
+    read the tree can ask where it stands; the owner's alone where others may not read a file of
+    which a text is kept."""
+    files = {*plan.new_state.files, *(change.file for change in plan.changes)}
+    paths = [path for file in files if (path := plan.checkout.path(file)).exists()]
+    return None if all(path.stat().st_mode & stat.S_IROTH for path in paths) else 0o600
 
 
 def _write(
@@ -396,65 +417,3 @@ def _tidy(checkout: Checkout) -> None:
     disk.remove(root, inside(checkout, LOCK))
     # Something else in it is the user's.
     disk.remove_folder(root, inside(checkout, ""))
-
-
-# --- one at a time ---
-
-
-class _BusyError(UserError):
-    """Another process holds the lock."""
-
-
-@contextlib.contextmanager
-def _locked(checkout: Checkout, timeout_s: float, note: Note) -> Iterator[None]:
-    """Holds the checkout's lock, making the state directory for it."""
-    from filelock import FileLock, Timeout  # of no use to commands that only read
-
-    folder = checkout.state_dir
-    if folder.is_symlink():
-        raise UserError("the tool's state directory is a symbolic link", where=folder)
-    lock = FileLock(folder / LOCK)
-    waited = False
-    while True:
-        try:
-            disk.make_folder(checkout.root, inside(checkout, ""))
-            lock.acquire(timeout=timeout_s if waited else 0)
-        except Timeout as error:
-            if not waited and timeout_s > 0:
-                note(f"another run is writing to this checkout: waiting up to {timeout_s:g} s")
-                waited = True
-                continue
-            raise _BusyError(
-                f"another run has been writing to this checkout for {timeout_s:g} s",
-                where=folder / LOCK,
-                next="wait for it to end and run again",
-            ) from error
-        except FileNotFoundError:
-            if not folder.parent.is_dir():
-                raise
-            continue  # the run that was in front removed the directory when it ended
-        except FileExistsError:
-            # mkdir, ours or the lock's, says so too where that run removed the directory
-            # between its two looks at it.
-            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-                raise
-            continue
-        if _holds(lock.lock_file, getattr(lock._context, "lock_file_fd", None)):
-            break
-        lock.release()
-    try:
-        if not (folder / IGNORE).exists():
-            disk.put(checkout.root, inside(checkout, IGNORE), b"*\n", None)
-        yield
-    finally:
-        lock.release()
-
-
-def _holds(path: str, handle: int | None) -> bool:
-    """Whether the locked file is still the one under that name: a run that ends removes it."""
-    if handle is None:
-        return True
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))  # noqa: PTH116
-    except FileNotFoundError:
-        return False

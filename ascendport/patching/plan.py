@@ -20,7 +20,7 @@ from ascendport.errors import UserError
 from ascendport.patching.bytecode import source_of, unchecked
 from ascendport.patching.install import Install, compose
 from ascendport.patching.merge import merge
-from ascendport.patching.putback import put_back
+from ascendport.patching.putback import holds, put_back
 from ascendport.patching.recognise import Match, Status, match
 from ascendport.patching.state import (
     OBJECTS,
@@ -173,12 +173,14 @@ def plan_revert(
     ports: Sequence[Port | str] | None = None,
     *,
     edited: Edited = Edited.REFUSE,
+    known: Sequence[Port] = (),
 ) -> Plan:
     """What taking ``ports`` (None: all that are in) out of ``checkout`` would change.
 
     Works from the record alone: a port's folder may be gone. Other ports in the same files stay,
     and so do edits that the user made since. ``edited`` says what to do where such an edit
-    touches lines that the port changed.
+    touches lines that the port changed. ``known``: ports whose manifests tell an original from
+    an edit where the files were checked out anew.
 
     Raises:
         UserError: a file leads out of the checkout, or the record is damaged.
@@ -187,7 +189,7 @@ def plan_revert(
     def make(view: Checkout) -> Plan:
         recorded = read_state(view)
         _check_state_dir(view)
-        state = put_back(view, recorded)
+        state = put_back(view, recorded, known)
         names = list(state.ports) if ports is None else [_name(port) for port in ports]
         installs = _recorded(view, state)
         outcomes: list[PortPlan] = []
@@ -286,11 +288,21 @@ def _again(
     stale, edited = [], []
     for file in install.files():
         record = state.files[file]
-        disk = _hash(checkout.read(file))
-        if disk == record.before:
+        disk = checkout.read(file)
+        found = _hash(disk)
+        if found == record.after:
+            continue
+        if found == record.before:
             stale.append(file)
-        elif disk != record.after:
+        elif holds(checkout, state, install.name, file, disk):
             edited.append(file)
+        else:
+            gone = "deleted" if disk is None else "edited until nothing of the port was left"
+            kept = checkout.state_dir / OBJECTS / record.after
+            raise _RefusedError(
+                f"modified: {file} was {gone} since it was applied; revert first: --keep leaves "
+                f"the file as it is, --theirs takes the original (as applied: {kept})"
+            )
     outcome = Outcome.APPLIED if stale else Outcome.ALREADY_APPLIED
     reasons = [f"again: {', '.join(stale)} had been put back"] if stale else []
     reasons += [f"{', '.join(edited)} edited since, left so"] if edited else []
@@ -520,6 +532,9 @@ def _obstacle(checkout: Checkout, file: str) -> str | None:
         if os.geteuid() not in (0, seen.st_uid):
             # Only root can give a new file to somebody else.
             return f"{file} belongs to another user (uid {seen.st_uid}); run as that user"
+        if not os.access(path, os.W_OK):
+            # An immutable file, or one that is mounted read-only: root meets those too.
+            return f"{file} cannot be written; is it immutable (lsattr) or mounted read-only?"
     for folder in (_existing(path.parent), _existing(checkout.state_dir)):
         if not folder.is_dir():
             return f"{folder} is not a directory"

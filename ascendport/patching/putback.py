@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ascendport.checkout.tree import Checkout
 from ascendport.errors import UserError
+from ascendport.patching.recognise import Status, match
 from ascendport.patching.state import FileRecord, State, TargetRecord, read_object, sha256
 from ascendport.ports.digest import digest_of, index, normal, parse
 from ascendport.ports.manifest import Port
@@ -19,22 +20,88 @@ Symbols = Mapping[str, list[ast.stmt]]
 
 
 def put_back(checkout: Checkout, state: State, ports: Sequence[Port] = ()) -> State:
-    """The state with the text on disk as the original of each such file.
+    """The state with what is on disk as the original of each such file.
 
-    A file counts when it is neither as recorded before nor after, every symbol that a recorded
-    port changes there has its old original's digest or another one that ``ports`` know of an
-    original, and no symbol that a port adds is there. So an edited text of a port never counts.
+    A file counts when it is neither as recorded before nor after, and either
+
+    - every symbol that a recorded port changes there has its old original's digest or another one
+      that ``ports`` know of an original, and no symbol that a port adds is there; or
+    - every port that the record has in it fits the tree as it is on disk, and nothing of what was
+      put into the file is left. So it is told where another release has other symbols, or no such
+      file, which then counts as one that was not there before.
+
+    So an edited text of a port never counts.
     """
     files = dict(state.files)
-    for file, record in state.files.items():
-        disk = checkout.read(file)
-        if record.before is None or disk is None:
-            continue
-        if sha256(disk) not in (record.before, record.after) and _is_original(
-            state, ports, file, disk, read_object(checkout, record.before)
+    moved = {
+        file: disk
+        for file, record in state.files.items()
+        if record.before is not None
+        and _sha(disk := checkout.read(file)) not in (record.before, record.after)
+    }
+    fitting = _fitting(checkout, state, ports, moved)
+    for file, disk in moved.items():
+        record = state.files[file]
+        inside = [name for name, port in state.ports.items() if file in port.files()]
+        if fitting.issuperset(inside) and not any(
+            holds(checkout, state, name, file, disk) for name in inside
+        ):
+            files[file] = FileRecord(before=_sha(disk), after=record.after)
+        elif disk is not None and _is_original(
+            state, ports, file, disk, read_object(checkout, record.before or "")
         ):
             files[file] = FileRecord(before=sha256(disk), after=record.after)
     return state if files == state.files else state.model_copy(update={"files": files})
+
+
+def holds(checkout: Checkout, state: State, name: str, file: str, disk: bytes | None) -> bool:
+    """Whether ``disk``, the text of a file now, has anything left of what the port put into it:
+    a symbol that it adds or changes, as it was applied."""
+    if disk is None:
+        return False
+    port, record = state.ports[name], state.files[file]
+    if any(new.file == file for new in port.new_files):
+        return True
+    try:
+        there = index(parse(disk))
+        ours = index(parse(read_object(checkout, record.after)))
+        old = index(parse(read_object(checkout, record.before))) if record.before else {}
+    except UserError:
+        return False
+    targets = [target for target in port.targets if target.file == file]
+    # A name alone says nothing: another release may have one like that of an added symbol.
+    return any(
+        _digests(there, symbol) & (_digests(ours, symbol) - _digests(old, symbol))
+        for target in targets
+        for symbol in map(normal, (*target.changes, *target.add))
+    )
+
+
+def _digests(symbols: Symbols, symbol: str) -> set[str]:
+    return {digest_of(node) for node in symbols.get(symbol, [])}
+
+
+def _fitting(
+    checkout: Checkout, state: State, ports: Sequence[Port], files: Mapping[str, bytes | None]
+) -> set[str]:
+    """The recorded ports with a file among ``files`` that fit what is on disk, or that upstream
+    has made needless there."""
+    found = set()
+    for port in ports:
+        record = state.ports.get(port.name)
+        if record is None or files.keys().isdisjoint(record.files()):
+            continue
+        try:
+            fits = match(port, checkout.read).status
+        except UserError:
+            continue  # the port's own text is damaged: the record must do
+        if fits in (Status.APPLICABLE, Status.SUPERSEDED):
+            found.add(port.name)
+    return found
+
+
+def _sha(data: bytes | None) -> str | None:
+    return None if data is None else sha256(data)
 
 
 def _is_original(

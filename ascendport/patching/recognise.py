@@ -115,6 +115,12 @@ def match(port: Port, read: Read) -> Match:
     return Match(port, Status.DRIFTED, best.variant, first.reason, tuple(best.problems))
 
 
+@lru_cache(maxsize=8192)
+def _digest(node: ast.stmt) -> str:
+    """The digest of one of the statements that `_symbols` keeps: variants ask for it again."""
+    return digest_of(node)
+
+
 @lru_cache(maxsize=64)
 def _symbols(raw: bytes, where: str) -> dict[str, list[ast.stmt]]:
     """The symbols of a text. Variants share files and texts, so most are asked for again."""
@@ -168,12 +174,12 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
         mine = lookup(ours, symbol, port.folder / target.source)
         nodes = theirs.get(normal(symbol), [])
         found.present = found.present or bool(nodes)
-        same = len(nodes) == 1 and digest_of(nodes[0]) == digest_of(mine)
+        same = len(nodes) == 1 and _digest(nodes[0]) == _digest(mine)
         if same:
             found.ours += 1
             found.same += 1
         # A port may replace a symbol by a text like the original's: that one is both.
-        if len(nodes) == 1 and digest_of(nodes[0]) in target.digests[symbol]:
+        if len(nodes) == 1 and _digest(nodes[0]) in target.digests[symbol]:
             found.known += 1
             continue
         if not same and len(nodes) == 1 and (since := _taken(target, symbol, nodes[0])):
@@ -183,7 +189,7 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
         mine = lookup(ours, symbol, port.folder / target.source)
         nodes = theirs.get(normal(symbol), [])
         if nodes:
-            found.ours += digest_of(nodes[0]) == digest_of(mine)
+            found.ours += _digest(nodes[0]) == _digest(mine)
             reason = f"{file} already has {symbol}, which the port adds"
             found.problems.append(Problem(file, symbol, reason, False, True))
 
@@ -193,7 +199,7 @@ def _compare_decorated(
 ) -> None:
     found.present = found.present or bool(nodes)
     known = target.digests[symbol]
-    if len(nodes) == 1 and digest_of(nodes[0]) in known:
+    if len(nodes) == 1 and _digest(nodes[0]) in known:
         found.known += 1
         return
     bare = undecorated(nodes[0], decorator) if len(nodes) == 1 else None
@@ -207,7 +213,7 @@ def _compare_decorated(
 
 def _taken(target: Target, symbol: str, theirs: ast.stmt) -> str:
     """How upstream's text is known to make the port needless; empty: it is not."""
-    digest = digest_of(theirs)
+    digest = _digest(theirs)
     releases = target.superseded.get(symbol, {}).get(digest)
     if releases is None:
         return ""
@@ -227,7 +233,7 @@ def _decoration_problem(file: str, symbol: str, nodes: list[ast.stmt], decorated
     if function:
         reason = (
             f"{symbol} in {file} has a text that the port does not know "
-            f"(digest {digest_of(nodes[0])})"
+            f"(digest {_digest(nodes[0])})"
         )
     # What is decorated is called as before, whatever its text.
     return Problem(file, symbol, reason, function, True)
@@ -239,8 +245,8 @@ def _problem(file: str, symbol: str, mine: ast.stmt, nodes: list[ast.stmt]) -> P
     if len(nodes) > 1:
         return Problem(file, symbol, f"{file} binds {symbol} more than once", False, True)
     theirs = nodes[0]
-    found = digest_of(theirs)
-    if found == digest_of(mine):
+    found = _digest(theirs)
+    if found == _digest(mine):
         return Problem(file, symbol, f"{symbol} in {file} already is the port's", True, True)
     if not fits(mine, theirs):
         reason = (

@@ -96,6 +96,8 @@ def _recorded(checkout: Checkout, state: State, port: Port, record: PortRecord) 
     files = record.files()
     if reasons:
         reason = f"{'; '.join(reasons)}; originals are kept in {checkout.state_dir / OBJECTS}"
+        if all("holds no port" in one for one in reasons):
+            reason = f"{'; '.join(reasons)}; 'ascendport apply' puts it in again"
         return PortStatus(
             port,
             Status.MODIFIED,

@@ -48,22 +48,23 @@ def steady(checkout: Checkout, look: Callable[[Checkout], T]) -> T:
         UserError: what ``look`` raises; the disk cannot be read.
     """
     for attempt in range(_TRIES):
+        stamp: tuple[object, ...] | None = None
         try:
             stamp = _stamp(checkout)
             found = look(_settled(checkout))
         except OSError as error:
-            raise UserError(
-                f"cannot read the checkout ({error.strerror})",
-                where=error.filename if isinstance(error.filename, str) else checkout.root,
-                next="check permissions and the disk",
-            ) from error
+            if not _changed(checkout, stamp):
+                raise UserError(
+                    f"cannot read the checkout ({error.strerror})",
+                    where=error.filename if isinstance(error.filename, str) else checkout.root,
+                    next="check permissions and the disk",
+                ) from error
         except UserError:
-            if _stamp(checkout) == stamp:
+            if not _changed(checkout, stamp):
                 raise
         else:
-            with contextlib.suppress(OSError):
-                if _stamp(checkout) == stamp:
-                    return found
+            if not _changed(checkout, stamp):
+                return found
         time.sleep(_PAUSE_S if attempt else 0)
     raise UserError(
         "the checkout changes faster than it can be read", where=checkout.root, next="run again"
@@ -78,6 +79,15 @@ def _settled(checkout: Checkout) -> Checkout:
         return checkout
     given = {field.name: getattr(checkout, field.name) for field in fields(Checkout)}
     return _Settled(**given, before={entry.file: entry.before for entry in intent.entries})
+
+
+def _changed(checkout: Checkout, stamp: tuple[object, ...] | None) -> bool:
+    """Whether a run began, committed or ended since; None: what it was could not be read."""
+    if stamp is None:
+        return False
+    with contextlib.suppress(OSError):
+        return _stamp(checkout) != stamp
+    return True
 
 
 def _stamp(checkout: Checkout) -> tuple[object, ...]:

@@ -30,6 +30,7 @@ import copy
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from types import EllipsisType
 
 from ascendport.errors import UserError
@@ -75,6 +76,7 @@ def index(tree: ast.Module) -> dict[str, list[ast.stmt]]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def normal(symbol: str) -> str:
     """A symbol in the one spelling that ``index`` uses (``a [ "b" ]`` → ``a['b']``).
 

@@ -7,13 +7,15 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from ascendport.checkout.tree import MARKERS, PACKAGE, Checkout, Layout
+from ascendport.ports import catalogue
 from ascendport.ports.digest import digests
-from ascendport.ports.manifest import Port, load
+from ascendport.ports.manifest import MANIFEST, Port, load
 
 KERNEL = "vllm_ascend/ops/scale.py"
 WIRING = "vllm_ascend/patch/wire.py"
@@ -151,6 +153,15 @@ def make_checkout(root: Path, files: Mapping[str, bytes] | None = None) -> Check
     return Checkout(root.resolve(), Layout.SOURCE, "1.0")
 
 
+def our_files(release: str, ports: Sequence[Port]) -> tuple[str, ...]:
+    """What recognising a release and our ports in it ask for."""
+    files = {f"{PACKAGE}/{name}" for name, _ in MARKERS} | {"setup.py"}
+    for variant in (variant for port in ports for variant in port.manifest.variants):
+        if release in variant.releases():
+            files |= {*(target.file for target in variant.targets), *variant.needs}
+    return tuple(sorted(files))
+
+
 Snapshot = dict[str, tuple[int, str]]
 
 
@@ -195,3 +206,20 @@ def shift(tmp_path: Path) -> Port:
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk: the crashes of these tests end processes, not the machine."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@lru_cache(maxsize=512)
+def _loaded(folder: Path, manifest: bytes) -> Port:
+    return load(folder)
+
+
+def quick_load(folder: Path) -> Port:
+    """`load`, each text of a manifest parsed once: every command reads those of all our ports,
+    which is most of what one run of it on a small tree costs."""
+    path = folder / MANIFEST
+    return _loaded(folder, path.read_bytes()) if path.is_file() else load(folder)
+
+
+@pytest.fixture(autouse=True)
+def quick_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "load", quick_load)

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from ascendport.checkout.tree import Checkout
 from ascendport.cli import app
-from ascendport.patching import journal
+from ascendport.patching import journal, lock
 from ascendport.ports.manifest import Port
-from tests.patching.conftest import KERNEL, KERNEL_TEXT
+from tests.patching.conftest import KERNEL, KERNEL_TEXT, snapshot
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -102,6 +102,15 @@ def test_verify_shows_that_a_port_was_forced(checkout: Checkout, shift: Port) ->
     assert "shift is in by --force" in shown
 
 
+def test_verify_says_what_it_does_not_look_at(checkout: Checkout, shift: Port) -> None:
+    assert run(shift, "apply", checkout.root).exit_code == 0
+    assert "modified" not in run(shift, "verify", checkout.root, "--check", "source").stderr
+    path = checkout.path(KERNEL)
+    path.write_bytes(path.read_bytes() + b"mine = 1\n")
+    said = run(shift, "verify", checkout.root, "--check", "source").stderr
+    assert f"shift is modified on disk, and checked without that: {KERNEL} was edited" in said
+
+
 def test_an_upgrade_is_said(checkout: Checkout, shift: Port) -> None:
     assert run(shift, "apply", checkout.root).exit_code == 0
     text = (shift.folder / "only_0.py").read_text()
@@ -172,3 +181,34 @@ def test_every_command_ends_what_an_interrupted_run_left(
     assert "an interrupted apply was undone" in result.stderr
     # Who writes nothing does not wait for who does.
     assert reading == [words not in (("apply",), ("revert",))]
+
+
+@pytest.mark.parametrize("command", ["apply", "revert"])
+def test_a_writer_that_may_not_wait_says_so_at_once(
+    command: str, checkout: Checkout, scale: Port, shift: Port
+) -> None:
+    assert run(shift, "apply", checkout.root).exit_code == 0
+    before = snapshot(checkout.root)
+    port = scale if command == "apply" else shift
+    with lock.locked(checkout, 0, print):
+        result = run(port, command, checkout.root, "--wait", "0")
+        assert result.exit_code == 2
+        assert "another run is writing to this checkout: " in result.stderr
+        assert "--wait SECONDS" in result.stderr
+        result = run(port, command, checkout.root, "--wait", "1")
+        assert "waiting up to 1 s" in result.stderr and "after waiting for 1 s" in result.stderr
+        assert run(port, command, checkout.root, "--dry-run", "--wait", "0").exit_code == 0
+        assert run(port, "status", checkout.root).exit_code == 0
+    assert snapshot(checkout.root) == before
+    assert run(port, command, checkout.root, "--wait", "0").exit_code == 0
+
+
+def test_nobody_waits_less_than_not_at_all(checkout: Checkout, shift: Port) -> None:
+    assert run(shift, "apply", checkout.root, "--wait", "-1").exit_code == 2
+    assert not checkout.state_dir.exists()
+
+
+def test_revert_of_a_tree_without_a_record_says_so(checkout: Checkout) -> None:
+    result = CliRunner().invoke(app, ["revert", str(checkout.root)])
+    assert result.exit_code == 0
+    assert "no port is recorded here as applied: nothing to take out" in result.stderr

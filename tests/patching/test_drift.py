@@ -17,7 +17,16 @@ from ascendport.patching.state import State, read_state
 from ascendport.patching.status import Status, status
 from ascendport.ports.digest import digest
 from ascendport.ports.manifest import Port, load
-from tests.patching.conftest import KERNEL, KERNEL_TEXT, SCALE, SHIFT, WIRING, snapshot
+from tests.patching.conftest import (
+    KERNEL,
+    KERNEL_TEXT,
+    SCALE,
+    SHIFT,
+    WIRING,
+    Spec,
+    make_port,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -163,6 +172,7 @@ def test_a_port_goes_into_what_a_pull_brought(checkout: Checkout, scale: Port) -
     checkout.path(KERNEL).write_bytes(PULLED)
     found = status(checkout, [scale])[0]
     assert found.status is Status.MODIFIED and f"{KERNEL} holds no port" in found.reason
+    assert found.reason.endswith("'ascendport apply' puts it in again")
     assert images(checkout, scale).before[KERNEL] == PULLED
     plan = plan_apply(checkout, [scale])
     assert [one.reason for one in plan.ports] == [f"again: {KERNEL} had been put back"]
@@ -242,3 +252,99 @@ def test_an_upgrade_that_does_not_fit_is_refused(
     manifest.write_text(manifest.read_text().replace(known, "0" * 16))
     (port,) = plan_apply(checkout, [load(scale.folder)]).refused
     assert "an older text of the port is in" in port.reason
+
+
+# --- another release checked out over a tree with ports in it ---
+
+OLD_FILE = "vllm_ascend/ops/older.py"
+OLD_TEXT = b"def moved(rows):\n    return rows\n\n\ndef stays(rows):\n    return rows\n"
+NEW_RELEASE = KERNEL_TEXT.replace(b"row + step", b"step + row").replace(
+    b"row *= factor", b"row = row * factor"
+)
+
+
+@pytest.fixture
+def moving(tmp_path: Path, checkout: Checkout) -> Port:
+    """A port that changes another symbol and a further file in the older release."""
+    checkout.path(OLD_FILE).write_bytes(OLD_TEXT)
+    mine = b"def moved(rows):\n    return list(rows)\n"
+    older = [
+        Spec(KERNEL, SCALE, ["scale"], ["_product"], KERNEL_TEXT),
+        Spec(OLD_FILE, mine, ["moved"], [], OLD_TEXT),
+    ]
+    newer = [Spec(KERNEL, SHIFT, ["shift"], [], NEW_RELEASE)]
+    return make_port(tmp_path / "moving", "moving", {"older": older, "newer": newer})
+
+
+def checked_out(checkout: Checkout, older: bytes | None) -> None:
+    """The newer release takes the place of the files, as ``git checkout -f`` does."""
+    checkout.path(KERNEL).write_bytes(NEW_RELEASE)
+    if older is None:
+        checkout.path(OLD_FILE).unlink()
+    else:
+        checkout.path(OLD_FILE).write_bytes(older)
+
+
+@pytest.mark.parametrize(
+    "older", [None, OLD_TEXT, OLD_TEXT.replace(b"(rows)", b"(rows, by)")],
+    ids=["gone", "as it was", "another text"],
+)  # fmt: skip
+def test_a_port_goes_into_another_release_in_its_form_for_that(
+    older: bytes | None, checkout: Checkout, moving: Port
+) -> None:
+    execute(plan_apply(checkout, [moving]))
+    checked_out(checkout, older)
+    found = status(checkout, [moving])[0]
+    assert found.status is Status.MODIFIED
+    assert f"{KERNEL} holds no port" in found.reason and "edited" not in found.reason
+    plan = plan_apply(checkout, [moving])
+    assert [(one.outcome, one.variant) for one in plan.ports] == [(Outcome.UPGRADED, "newer")]
+    assert [(change.file, change.copy) for change in plan.changes] == [(KERNEL, None)]
+    execute(plan)
+    assert b"__add__" in checkout.path(KERNEL).read_bytes()
+    assert status(checkout, [moving])[0].status is Status.APPLIED
+    execute(plan_revert(checkout))
+    assert (checkout.read(KERNEL), checkout.read(OLD_FILE)) == (NEW_RELEASE, older)
+    assert not checkout.state_dir.exists()
+
+
+def test_revert_forgets_a_port_that_another_release_took_away(
+    checkout: Checkout, moving: Port
+) -> None:
+    execute(plan_apply(checkout, [moving]))
+    checked_out(checkout, None)
+    before = {KERNEL: NEW_RELEASE, OLD_FILE: None}
+    # From the record alone it cannot be told from an edit of the port's lines.
+    assert plan_revert(checkout).refused
+    commands.revert(checkout.root, ["moving"], [moving.folder], print, dry_run=False)
+    assert {file: checkout.read(file) for file in before} == before
+    assert not checkout.state_dir.exists()
+
+
+def test_what_is_left_of_a_port_is_no_other_release(checkout: Checkout, moving: Port) -> None:
+    """One file was checked out, the other still has the port in it, with an edit."""
+    execute(plan_apply(checkout, [moving]))
+    checkout.path(KERNEL).write_bytes(NEW_RELEASE)
+    path = checkout.path(OLD_FILE)
+    mine = path.read_bytes().replace(b"def stays(rows):", b"def stays(rows, mine):")
+    path.write_bytes(mine)
+    assert f"{OLD_FILE} was edited since" in status(checkout, [moving])[0].reason
+    plan = plan_apply(checkout, [moving])
+    execute(plan)
+    assert checkout.read(OLD_FILE) == OLD_TEXT.replace(b"stays(rows)", b"stays(rows, mine)")
+    assert [checkout.path(one.copy).read_bytes() for one in plan.changes if one.copy] == [mine]
+
+
+def test_a_damaged_folder_of_a_port_does_not_stop_revert(checkout: Checkout, moving: Port) -> None:
+    before = snapshot(checkout.root)
+    execute(plan_apply(checkout, [moving]))
+    (moving.folder / "newer_0.py").write_bytes(b"def (:\n")
+    checkout.path(KERNEL).write_bytes(KERNEL_TEXT)
+    checkout.path(OLD_FILE).write_bytes(checkout.path(OLD_FILE).read_bytes() + b"# mine\n")
+    commands.revert(checkout.root, ["moving"], [moving.folder], print, dry_run=False)
+    assert checkout.read(OLD_FILE) == OLD_TEXT + b"# mine\n"
+    (moving.folder / "port.toml").write_text("name = [")
+    execute(plan_revert(checkout))
+    checkout.path(OLD_FILE).write_bytes(OLD_TEXT)
+    found = {path: seen for path, seen in snapshot(checkout.root).items() if path in before}
+    assert found == before

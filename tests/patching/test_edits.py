@@ -252,3 +252,36 @@ def test_an_upgrade_to_other_files_puts_the_old_ones_back(
     execute(plan_revert(checkout))
     assert snapshot(checkout.root) == pristine
     assert not (checkout.state_dir / STATE).exists()
+
+
+@pytest.mark.parametrize("how", ["deleted", "edited until nothing of the port was left"])
+def test_apply_does_not_call_applied_what_is_gone(
+    how: str, checkout: Checkout, shift: Port
+) -> None:
+    execute(plan_apply(checkout, [shift]))
+    path = checkout.path(KERNEL)
+    if how == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes().replace(b"list(map(step.__add__, rows))", b"mine"))
+    before = snapshot(checkout.root)
+    port = refused(plan_apply(checkout, [shift]))
+    assert port.reason.startswith(f"modified: {KERNEL} was {how} since it was applied; revert")
+    assert snapshot(checkout.root) == before
+    execute(plan_revert(checkout, edited=Edited.THEIRS))
+    assert not plan_apply(checkout, [shift]).refused
+
+
+def test_a_file_that_a_port_leaves_as_it_is_is_applied_once(
+    tmp_path: Path, checkout: Checkout
+) -> None:
+    specs = [
+        Spec(KERNEL, SCALE, ["scale"], ["_product"], KERNEL_TEXT),
+        Spec(WIRING, b"core.shift = shift\n", ["core.shift"], [], WIRING_TEXT),
+    ]
+    port = make_port(tmp_path / "same", "same", {"only": specs})
+    execute(plan_apply(checkout, [port]))
+    assert checkout.read(WIRING) == WIRING_TEXT
+    plan = plan_apply(checkout, [port])
+    assert [one.outcome for one in plan.ports] == [Outcome.ALREADY_APPLIED]
+    assert plan.new_state == plan.state

@@ -19,11 +19,11 @@ from ascendport.patching.export import Author, FileChange, git_diff, message, pa
 from ascendport.patching.images import images
 from ascendport.patching.journal import execute
 from ascendport.patching.plan import plan_apply
-from ascendport.ports.catalogue import catalogue
+from ascendport.ports.catalogue import catalogue, select
 from ascendport.ports.manifest import Port
 from tests.conftest import RELEASES, ReleaseCopy
 from tests.patching.campaign import apply, revert, silent
-from tests.patching.conftest import KERNEL, KERNEL_TEXT, NEW, make_checkout
+from tests.patching.conftest import KERNEL, KERNEL_TEXT, NEW, make_checkout, our_files
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -229,15 +229,24 @@ def test_a_path_that_is_not_ascii_goes_through_git(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_our_ports_on_the_latest_release(tmp_path: Path, release_copy: ReleaseCopy) -> None:
-    """Every port that fits the latest release, as one series."""
-    root = committed(release_copy(RELEASES[-1], tmp_path / "tree"))
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["bincount", "penalties"], id="two in one file"),
+        pytest.param([], id="all that fit", marks=pytest.mark.slow),
+    ],
+)
+def test_our_ports_on_the_latest_release(
+    names: list[str], tmp_path: Path, release_copy: ReleaseCopy
+) -> None:
+    needed = our_files(RELEASES[-1], select(catalogue(), names))
+    root = committed(release_copy(RELEASES[-1], tmp_path / "tree", needed))
     out = tmp_path / "series.patch"
-    found = commands.export(root, [], [], silent, out=out, branch=None)
-    assert found.commits
-    commands.apply(root, [], [], silent, dry_run=False, force=False)
+    found = commands.export(root, names, [], silent, out=out, branch=None)
+    assert len(found.commits) > 1
+    commands.apply(root, names, [], silent, dry_run=False, force=False)
     wanted = files(root)
-    commands.revert(root, [], [], silent, dry_run=False)
+    commands.revert(root, names, [], silent, dry_run=False)
     git(root, "am", str(out))
     assert files(root) == wanted
 
@@ -253,3 +262,29 @@ def test_a_new_file_has_its_header(checkout: Checkout, scale: Port) -> None:
 
 def test_make_checkout_is_recognised(tmp_path: Path) -> None:
     assert recognise(make_checkout(tmp_path / "t").root).root == (tmp_path / "t").resolve()
+
+
+@pytest.mark.parametrize("committed_as", ["lf", "crlf"])
+def test_line_ends_that_git_converts(
+    committed_as: str, tmp_path: Path, checkout: Checkout, scale: Port, shift: Port
+) -> None:
+    """The clone's files end their lines with CRLF; git keeps LF, or has kept CRLF all along."""
+    crlf = KERNEL_TEXT.replace(b"\n", b"\r\n")
+    checkout.path(KERNEL).write_bytes(crlf if committed_as == "crlf" else KERNEL_TEXT)
+    root = committed(checkout.root)
+    git(root, "config", "core.autocrlf", "true")
+    checkout.path(KERNEL).write_bytes(crlf)
+    git(root, "add", "-A")
+    assert not git(root, "status", "--porcelain")
+    ports = [scale, shift]
+    for port in ports:
+        apply(root, port)
+    exported(root, ports, tmp_path / "series.patch")
+    names, folders = [port.name for port in ports], [port.folder for port in ports]
+    commands.export(root, names, folders, silent, out=None, branch="ports")
+    git(root, "add", "-A")
+    wanted = git(root, "write-tree")
+    git(root, "reset", "-q", "--hard")
+    git(root, "am", str(tmp_path / "series.patch"))
+    assert git(root, "rev-parse", "HEAD^{tree}") == wanted
+    assert git(root, "rev-parse", "ports^{tree}") == wanted

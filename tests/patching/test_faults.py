@@ -17,7 +17,7 @@ from ascendport.patching.plan import plan_apply
 from ascendport.patching.state import STATE
 from ascendport.ports.catalogue import catalogue, select
 from ascendport.ports.manifest import Port
-from tests.conftest import ReleaseCopy
+from tests.conftest import RELEASES, ReleaseCopy
 from tests.patching.campaign import (
     Job,
     Trial,
@@ -28,7 +28,7 @@ from tests.patching.campaign import (
     revert,
     trials,
 )
-from tests.patching.conftest import KERNEL, KERNEL_TEXT, make_checkout
+from tests.patching.conftest import KERNEL, KERNEL_TEXT, make_checkout, our_files
 from tests.patching.faults import DIED, Faults, How, calls_of, changes, in_child, watched
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -142,22 +142,11 @@ def test_a_death_in_every_recovery(kind: str, tmp_path: Path, scale: Port) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_port_of_ours_on_a_release(kind: str, tmp_path: Path, release_copy: ReleaseCopy) -> None:
     (port,) = select(catalogue(), ["grammar_bitmask"])
-    made = jobs(tmp_path, lambda root: needed(release_copy, root, port), port)
+    files = our_files(RELEASES[-1], [port])
+    made = jobs(tmp_path, lambda root: release_copy(RELEASES[-1], root, files), port)
     job = next(one for one in made if one.name == kind)
     found = list(trials(job, tmp_path, ALL, first_of_each))
     assert {trial.tree for trial in found} == {"before", "after"}
-
-
-def needed(release_copy: ReleaseCopy, root: Path, port: Port) -> Path:
-    """The files of the latest release that recognising it and the port ask for."""
-    from ascendport.checkout.tree import MARKERS, PACKAGE
-
-    release = "0.30.0rc2"
-    files = {f"{PACKAGE}/{name}" for name, _ in MARKERS} | {"setup.py"}
-    for variant in port.manifest.variants:
-        if release in variant.releases():
-            files |= {target.file for target in variant.targets}
-    return release_copy(release, root, tuple(sorted(files)))
 
 
 # --- the shim itself ---

@@ -64,3 +64,13 @@ def test_a_superseded_port_has_none(checkout: Checkout, shift: Port, tmp_path: P
     checkout.path(KERNEL).write_bytes(SHIFT)
     with pytest.raises(UserError, match="superseded"):
         images(checkout, shift)
+
+
+def test_what_other_ports_changed_is_pristine(checkout: Checkout, scale: Port, shift: Port) -> None:
+    assert not images(checkout, shift).beside
+    execute(plan_apply(checkout, [scale, shift]))
+    assert checkout.read(WIRING) != WIRING_TEXT
+    found = images(checkout, shift)
+    # The file that scale brings has no pristine contents.
+    assert found.beside == {WIRING: WIRING_TEXT}
+    assert KERNEL in found.before and not images(checkout, scale).beside

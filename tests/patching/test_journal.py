@@ -30,7 +30,7 @@ from tests.patching.conftest import (
     make_checkout,
     snapshot,
 )
-from tests.patching.faults import DIED, Faults, calls_of, in_child
+from tests.patching.faults import DIED, Faults, calls_of, in_child, watched
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
@@ -149,7 +149,7 @@ def test_status_tells_the_truth_where_a_crash_cannot_be_mended(
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied", str(crashed.root))
 
-    monkeypatch.setattr(journal, "_locked", refused)
+    monkeypatch.setattr(journal, "locked", refused)
     before = snapshot(crashed.root)
     assert "cannot be ended from here" in (recover(crashed, reading=True) or "")
     assert status(crashed, [scale])[0].status is Status.APPLICABLE
@@ -180,9 +180,9 @@ def test_a_held_lock_is_waited_for_then_reported(checkout: Checkout, scale: Port
     plan = plan_revert(checkout)
     with (
         FileLock(checkout.state_dir / LOCK),
-        pytest.raises(UserError, match=r"another run has been writing .* 0.05 s"),
+        pytest.raises(UserError, match=r"another run is writing .* waiting for 0.05 s"),
     ):
-        execute(plan, timeout_s=0.05)
+        execute(plan, wait_s=0.05)
     assert checkout.path(NEW).exists()
     said: list[str] = []
     execute(plan, note=said.append)
@@ -201,7 +201,7 @@ def test_who_waits_says_so_and_goes_on(checkout: Checkout, scale: Port) -> None:
         held.release()
 
     execute(plan_revert(checkout), note=note)
-    assert said == ["another run is writing to this checkout: waiting up to 30 s"]
+    assert said == ["another run is writing to this checkout: waiting up to 30 s (--wait)"]
     assert not checkout.path(NEW).exists()
 
 
@@ -403,3 +403,53 @@ def test_a_file_where_the_state_directory_belongs_is_refused(
     with pytest.raises(UserError, match="nothing was written"):
         execute(plan)
     assert checkout.state_dir.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "readable"), [(0o644, True), (0o640, False)], ids=["open", "private"]
+)
+def test_who_may_read_the_tree_may_read_the_record(
+    mode: int, readable: bool, checkout: Checkout, scale: Port, shift: Port
+) -> None:
+    """A package that root installed is looked at by others; kept texts of a file that others may
+    not read are not shown to them."""
+    umask = os.umask(0o022)
+    try:
+        checkout.path(KERNEL).chmod(mode)
+        execute(plan_apply(checkout, [scale]))
+        execute(plan_apply(checkout, [shift]))
+    finally:
+        os.umask(umask)
+    kept = [checkout.state_dir / STATE, *(checkout.state_dir / OBJECTS).iterdir()]
+    assert len(kept) > 5
+    assert {bool(path.stat().st_mode & stat.S_IROTH) for path in kept} == {readable}
+
+
+def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path, scale: Port) -> None:
+    twin = make_checkout(tmp_path / "twin")
+    calls = calls_of(twin.root, lambda: execute(plan_apply(twin, [scale])))
+    at = next(at for at, call in enumerate(calls) if call.startswith("replace vllm_ascend/ops"))
+    checkout = make_checkout(tmp_path / "tree")
+    with (
+        watched(Faults(checkout.root, at, "fail")),
+        pytest.raises(UserError, match=f"put back: {checkout.path(KERNEL)};"),
+    ):
+        execute(plan_apply(checkout, [scale]))
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
+def test_texts_that_a_crash_left_beside_a_port_go(
+    torn: bool, tmp_path: Path, checkout: Checkout, scale: Port, shift: Port
+) -> None:
+    """The port was to go in next to another; the crash came in front of the intent."""
+    twin = make_checkout(tmp_path / "twin")
+    for tree in (twin, checkout):
+        execute(plan_apply(tree, [shift]))
+    before = snapshot(checkout.root)
+    calls = calls_of(twin.root, lambda: execute(plan_apply(twin, [scale])))
+    written = [at for at, call in enumerate(calls) if call.startswith("write .ascendport/objects")]
+    work = Faults(checkout.root, written[1], "tear" if torn else "die")
+    assert in_child(lambda: execute(plan_apply(checkout, [scale])), work) == DIED
+    assert snapshot(checkout.root).keys() > before.keys()
+    assert recover(checkout, reading=True) is None
+    assert snapshot(checkout.root) == before

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ def make_ports(folder: Path, tree: Checkout) -> dict[str, Port]:
 FILES = {"first": (PENALTIES,), "second": (PENALTIES, LOGPROB, BROUGHT)}
 
 
+def recorded(applied: Iterable[str]) -> set[str]:
+    """The files that ports are in."""
+    return {file for name in applied for file in FILES[name]}
+
+
 class Machine(RuleBasedStateMachine):
     """One checkout and what it must hold."""
 
@@ -103,6 +108,7 @@ class Machine(RuleBasedStateMachine):
         self.originals = {file: self.tree.read(file) for file in (PENALTIES, LOGPROB, BROUGHT)}
         self.applied: dict[str, Install] = {}
         self.mine: dict[str, bytes] = {}
+        """Lines that the user put at the top of a file since a port went into it."""
         self.inside = False
         """Whether the user changed a line of the first port."""
         self.saved: list[bytes] = []
@@ -148,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     def replaced(self, applied: dict[str, Install]) -> None:
         """Notes the edited files that going to ``applied`` replaces."""
-        for file in (PENALTIES, LOGPROB, BROUGHT):
+        for file in recorded(self.applied):
             edited = file in self.mine or (self.inside and file == PENALTIES)
             if edited and self.composed(file, applied) != self.composed(file, self.applied):
                 text = self.expected(file, self.applied)
@@ -156,6 +162,10 @@ class Machine(RuleBasedStateMachine):
                 self.saved.append(text)
 
     def settle(self, applied: dict[str, Install]) -> None:
+        """What the user wrote before the first port went into a file is part of its original."""
+        for file in recorded(applied) - recorded(self.applied):
+            if file in self.mine:
+                self.originals[file] = self.mine.pop(file) + (self.originals[file] or b"")
         self.applied = applied
 
     # --- what happens ---
@@ -164,17 +174,10 @@ class Machine(RuleBasedStateMachine):
     def apply(self, names: set[str]) -> None:
         chosen = sorted(names)
         wanted = self.after("apply", chosen)
-        conflict = self.inside and self.touches_inside(wanted)
-        if not conflict:
-            self.replaced(wanted)
-        plan = self.command("apply", chosen)
-        assert bool(plan.refused) == conflict
-        if not conflict:
-            self.settle(wanted)
-
-    def touches_inside(self, wanted: dict[str, Install]) -> bool:
-        """Whether the user's line is one that the change replaces too."""
-        return self.applied.get("first") != wanted.get("first")
+        self.replaced(wanted)
+        # A newer text of the first port has other lines than the user's.
+        assert not self.command("apply", chosen).refused
+        self.settle(wanted)
 
     @rule(names=st.sets(st.sampled_from(NAMES), min_size=1))
     def revert(self, names: set[str]) -> None:
@@ -182,7 +185,7 @@ class Machine(RuleBasedStateMachine):
         if not chosen:
             return
         wanted = self.after("revert", chosen)
-        conflict = self.inside and self.touches_inside(wanted)
+        conflict = self.inside and "first" not in wanted
         if not conflict:
             self.replaced(wanted)
         assert bool(self.command("revert", chosen).refused) == conflict

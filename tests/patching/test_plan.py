@@ -254,3 +254,16 @@ def test_a_splice_that_cannot_be_made_is_refused(tmp_path: Path, checkout: Check
                 KERNEL_TEXT)  # fmt: skip
     port = make_port(tmp_path / "p", "broken", {"only": [spec]})
     assert "uses forgotten" in reason(plan_apply(checkout, [port]))
+
+
+def test_a_file_that_not_even_root_may_write_is_found_before_writing(
+    checkout: Checkout, scale: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel answers for an immutable file."""
+    kept = os.access
+
+    def access(path: Path, mode: int) -> bool:
+        return path != checkout.path(WIRING) and kept(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    assert "wire.py cannot be written; is it immutable" in reason(plan_apply(checkout, [scale]))

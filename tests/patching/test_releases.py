@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ascendport.checkout.tree import Checkout, Layout
+from ascendport.checkout.tree import Checkout, Layout, recognise
 from ascendport.errors import UserError
 from ascendport.patching.images import images
 from ascendport.patching.journal import execute
 from ascendport.patching.plan import Outcome, diff, plan_apply, plan_revert
 from ascendport.patching.splice import splice
 from ascendport.patching.status import Status, status
+from ascendport.ports.catalogue import catalogue, select
 from ascendport.ports.digest import Definition, digest, index, parse
 from ascendport.ports.manifest import Port
 from tests.conftest import RELEASES, ReleaseCopy, ReleaseTree
-from tests.patching.conftest import Spec, make_port, snapshot
+from tests.patching.conftest import Spec, make_port, our_files, snapshot
 
 pytestmark = [pytest.mark.network, pytest.mark.usefixtures("quick_disk")]
 
@@ -126,6 +128,55 @@ def test_a_kernel_that_moved_away(release: str, release_copy: ReleaseCopy, tmp_p
     expected = Status.APPLICABLE if here else Status.MISSING
     assert status(checkout, [port])[0].status is expected
     assert bool(plan_apply(checkout, [port], force=True).refused) is not here
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        pytest.param("0.24.0rc1", RELEASES[-1], ["grammar_bitmask", "tp_mismatch"], id="newer"),
+        pytest.param("0.24.0rc1", RELEASES[-1], [], id="newer, every port", marks=pytest.mark.slow),
+        pytest.param(RELEASES[-1], "0.26.0rc1", [], id="older, every port", marks=pytest.mark.slow),
+    ],
+)
+def test_our_ports_go_with_a_checkout_of_another_release(
+    old: str, new: str, names: list[str], release_copy: ReleaseCopy, tmp_path: Path
+) -> None:
+    """Targets move, appear and go between the two; the ports come into their form for the new
+    one, or leave."""
+    ports = [port for port in select(catalogue(), names) if {old, new} <= known_releases(port)]
+    assert len(ports) > 1
+
+    def fresh() -> Checkout:
+        shutil.rmtree(tmp_path / "tree", ignore_errors=True)
+        files = our_files(old, ports)
+        checkout = recognise(release_copy(old, tmp_path / "tree", files))
+        execute(plan_apply(checkout, ports))
+        for file in files:
+            checkout.path(file).unlink()
+        release_copy(new, tmp_path / "tree", our_files(new, ports))
+        return checkout
+
+    pristine = snapshot(release_copy(new, tmp_path / "pristine", our_files(new, ports)))
+    texts = {path: seen for path, seen in pristine.items() if seen[0] & 0o100000}
+
+    def same(checkout: Checkout) -> bool:
+        found = snapshot(checkout.root)
+        return {path: seen for path, seen in found.items() if seen[0] & 0o100000} == texts
+
+    checkout = fresh()
+    plan = plan_apply(checkout, ports)
+    assert not plan.refused
+    execute(plan)
+    assert {found.status for found in status(checkout, ports)} == {Status.APPLIED}
+    execute(plan_revert(checkout))
+    assert same(checkout)
+    checkout = fresh()
+    execute(plan_revert(checkout, known=ports))
+    assert same(checkout)
+
+
+def known_releases(port: Port) -> set[str]:
+    return {release for variant in port.manifest.variants for release in variant.releases()}
 
 
 def test_one_changed_token_is_drift(release_copy: ReleaseCopy, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,27 @@ def test_adds_alone(tmp_path: Path, checkout: Checkout) -> None:
     assert only(checkout, port).status is Status.APPLICABLE
     edit(checkout, WIRING, b"core.shift", b"core.extra = 1\ncore.shift")
     assert only(checkout, port).status is Status.SUPERSEDED
+
+
+def test_a_text_that_is_the_ports_and_the_originals_does_not_hide_that_the_port_is_in(
+    tmp_path: Path, checkout: Checkout
+) -> None:
+    """A port may replace a symbol by a text like the original's; with the others it is the
+    port's, as after a commit of the patched tree."""
+    shift = b"def shift(rows, step):\n    return [row + step for row in rows]\n"
+    specs = [Spec(KERNEL, SHIFT_AND_LIMIT, ["LIMIT", "shift"], [], KERNEL_TEXT)]
+    assert shift in KERNEL_TEXT and shift in SHIFT_AND_LIMIT
+    port = make_port(tmp_path / "p", "both", {"only": specs})
+    execute(plan_apply(checkout, [port]))
+    shutil.rmtree(checkout.state_dir)
+    assert only(checkout, port).status is Status.SUPERSEDED
+    edit(checkout, KERNEL, b"row + step", b"step + row")
+    assert only(checkout, port).status is Status.DRIFTED
+
+
+SHIFT_AND_LIMIT = b"""LIMIT = 7
+
+
+def shift(rows, step):
+    return [row + step for row in rows]
+"""

@@ -118,7 +118,7 @@ def test_a_second_writer_waits_says_so_and_plans_anew(
         plan = commands.apply(
             checkout.root, ["shift"], [shift.folder], note, dry_run=False, force=False
         )
-    assert said == ["another run is writing to this checkout: waiting up to 30 s"]
+    assert said == ["another run is writing to this checkout: waiting up to 30 s (--wait)"]
     assert [one.status.value for one in status(checkout, [scale, shift])] == ["applied"] * 2
     text = checkout.path(KERNEL).read_bytes()
     assert b"_product" in text and b"__add__" in text
@@ -156,6 +156,29 @@ def test_what_changes_while_it_is_read_is_read_again(checkout: Checkout, scale: 
 
     assert steady(checkout, look) == looks[1]
     assert looks[0] is None and looks[1] is not None
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), UserError("gone")], ids=repr)
+def test_what_cannot_be_read_while_it_changes_is_read_again(
+    error: Exception, checkout: Checkout, scale: Port
+) -> None:
+    """A file may go between two looks at it."""
+    looks: list[bytes | None] = []
+
+    def look(view: Checkout) -> bytes | None:
+        looks.append(view.read(NEW))
+        if len(looks) == 1:
+            apply(checkout.root, scale)
+            raise error
+        return looks[-1]
+
+    assert steady(checkout, look) is not None
+
+    def never(view: Checkout) -> None:
+        raise error
+
+    with pytest.raises(UserError, match="gone"):
+        steady(checkout, never)
 
 
 def test_a_checkout_that_never_rests_is_reported(
