@@ -56,6 +56,16 @@ CaseOpt = Annotated[
     typer.Option("--case", metavar="CASE", help="Only this case; may be given again."),
 ]
 DryRunOpt = Annotated[bool, typer.Option("--dry-run", help="Show the diff and write nothing.")]
+WaitOpt = Annotated[
+    int | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait for another run that writes to the checkout; 0: not at all.",
+        show_default="30",
+    ),
+]
 JUnitOpt = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")
 ]
@@ -197,6 +207,7 @@ def apply(
     force: Annotated[
         bool, typer.Option("--force", help="Also onto unknown originals whose signatures fit.")
     ] = False,
+    wait: WaitOpt = None,
     ports: PortsOpt = None,
     json_to: JsonOpt = None,
     debug: DebugOpt = False,
@@ -204,7 +215,9 @@ def apply(
     """Installs the ports into the checkout: all of them or, where one cannot be, none."""
     from ascendport import commands
 
-    return _planned(commands.apply, checkout, only, ports, json_to, dry_run=dry_run, force=force)
+    return _planned(
+        commands.apply, checkout, only, ports, json_to, dry_run=dry_run, force=force, wait=wait
+    )
 
 
 @app.command()
@@ -224,6 +237,7 @@ def revert(
         bool,
         typer.Option("--keep", help="Where you edited what a port changes: leave the file so."),
     ] = False,
+    wait: WaitOpt = None,
     ports: PortsOpt = None,
     json_to: JsonOpt = None,
     debug: DebugOpt = False,
@@ -232,7 +246,15 @@ def revert(
     from ascendport import commands
 
     return _planned(
-        commands.revert, checkout, only, ports, json_to, dry_run=dry_run, theirs=theirs, keep=keep
+        commands.revert,
+        checkout,
+        only,
+        ports,
+        json_to,
+        dry_run=dry_run,
+        theirs=theirs,
+        keep=keep,
+        wait=wait,
     )
 
 
@@ -244,7 +266,7 @@ def _planned(
     json_to: str | None,
     *,
     dry_run: bool,
-    **how: bool,
+    **how: bool | int | None,
 ) -> ExitCode:
     from ascendport import commands
     from ascendport.patching.plan import diff
@@ -314,7 +336,8 @@ def verify(
         typer.Option(
             "--require",
             metavar="CHECK",
-            help="Exit with 3 if this check (or 'all') did not run; may be given again.",
+            help="Exit with 3 if this check did not run; 'all': those that need no device; may be "
+            "given again.",
         ),
     ] = None,
     soc: SocOpt = None,
@@ -322,6 +345,12 @@ def verify(
     large: Annotated[
         bool, typer.Option("--large", help="Also the large cases under the interpreter.")
     ] = False,
+    repeats: Annotated[
+        int, typer.Option("--repeats", metavar="N", min=1, help="Runs of a case on a device.")
+    ] = 20,
+    minutes: Annotated[
+        float, typer.Option("--minutes", metavar="N", min=0.01, help="Length of the check soak.")
+    ] = 1.0,
     seed: SeedOpt = 0,
     junit: JUnitOpt = None,
     ports: PortsOpt = None,
@@ -337,7 +366,7 @@ def verify(
 
     gc.enable()
     sink = Sink(json_to)
-    options = commands.options(soc or (), case or (), seed, large)
+    options = commands.options(soc or (), case or (), seed, large, repeats=repeats, minutes=minutes)
     with progress(sink.errors) as watch:
         verdict = commands.verify(
             checkout, only or (), ports or (), check or (), require or (), options, sink.note, watch

@@ -34,6 +34,8 @@ Names = Sequence[str]
 _PLANS = 5
 """How often a plan is made anew because others write to the same checkout."""
 Folders = Sequence[Path]
+Wait = float | None
+"""How many seconds to wait for another run that writes to the checkout; None: as usual."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,15 @@ class Verdict:
     """Ports that are in over an original that they do not know."""
 
 
-def options(socs: Names, cases: Names, seed: int, large: bool) -> Options:
+def options(
+    socs: Names,
+    cases: Names,
+    seed: int,
+    large: bool,
+    *,
+    repeats: int | None = None,
+    minutes: float | None = None,
+) -> Options:
     """The user's choices, checked.
 
     Raises:
@@ -74,7 +84,10 @@ def options(socs: Names, cases: Names, seed: int, large: bool) -> Options:
     from ascendport.checks.subject import Options
 
     names = tuple(dict.fromkeys(soc.soc(name).name for name in socs))
-    return Options(socs=names or soc.DEFAULTS, cases=tuple(cases), seed=seed, large=large)
+    chosen = Options(socs=names or soc.DEFAULTS, cases=tuple(cases), seed=seed, large=large)
+    if repeats is not None:
+        chosen = replace(chosen, repeats=repeats)
+    return chosen if minutes is None else replace(chosen, minutes=minutes)
 
 
 def one_soc(name: str) -> Soc:
@@ -95,14 +108,14 @@ def one_soc(name: str) -> Soc:
     return part
 
 
-def _open(path: Path, note: Note, *, reading: bool = True) -> Checkout:
+def _open(path: Path, note: Note, *, reading: bool = True, wait: Wait = None) -> Checkout:
     """The checkout at ``path``; what an interrupted run left behind is ended first.
 
     ``reading``: without waiting for a run that is under way."""
     from ascendport.patching.journal import recover
 
     tree = recognise(path)
-    if said := recover(tree, note=note, reading=reading):
+    if said := recover(tree, note=note, reading=reading, wait_s=_seconds(wait)):
         note(said)
     return tree
 
@@ -118,20 +131,31 @@ def status(
 
 
 def apply(
-    path: Path, only: Names, folders: Folders, note: Note, *, dry_run: bool, force: bool
+    path: Path,
+    only: Names,
+    folders: Folders,
+    note: Note,
+    *,
+    dry_run: bool,
+    force: bool,
+    wait: Wait = None,
 ) -> Plan:
+    """``wait``: how many seconds to wait for another run that writes to the checkout."""
     from ascendport.patching.plan import plan_apply
 
-    tree = _open(path, note, reading=dry_run)
+    tree = _open(path, note, reading=dry_run, wait=wait)
     return _carried_out(
         tree,
         lambda: plan_apply(tree, _fitting(tree, only, folders), force=force),
         note,
         dry_run=dry_run,
+        wait=wait,
     )
 
 
-def _carried_out(tree: Checkout, make: Callable[[], Plan], note: Note, *, dry_run: bool) -> Plan:
+def _carried_out(
+    tree: Checkout, make: Callable[[], Plan], note: Note, *, dry_run: bool, wait: Wait
+) -> Plan:
     """The plan, carried out unless it is refused or only to be shown. Made anew where another
     run changed the checkout between plan and writing."""
     from ascendport.patching.journal import StaleError, execute, recover
@@ -141,14 +165,20 @@ def _carried_out(tree: Checkout, make: Callable[[], Plan], note: Note, *, dry_ru
         if dry_run or plan.refused:
             return plan
         try:
-            execute(plan, note=note)
+            execute(plan, note=note, wait_s=_seconds(wait))
             return plan
         except StaleError:
-            recover(tree, note=note)
+            recover(tree, note=note, wait_s=_seconds(wait))
     plan = make()
     if not plan.refused:
-        execute(plan, note=note)
+        execute(plan, note=note, wait_s=_seconds(wait))
     return plan
+
+
+def _seconds(wait: Wait) -> float:
+    from ascendport.patching.lock import WAIT_S
+
+    return WAIT_S if wait is None else wait
 
 
 def _fitting(tree: Checkout, only: Names, folders: Folders) -> list[Port]:
@@ -173,9 +203,10 @@ def revert(
     dry_run: bool,
     theirs: bool = False,
     keep: bool = False,
+    wait: Wait = None,
 ) -> Plan:
     """Works from the checkout's own record: a port's folder may be gone. ``theirs`` and ``keep``
-    say which text stays where the user edited what the port changes.
+    say which text stays where the user edited what the port changes; ``wait`` is as for `apply`.
 
     Raises:
         UserError: both of them are given.
@@ -187,14 +218,30 @@ def revert(
     if theirs and keep:
         raise UserError("--theirs and --keep are opposites", next="give one of them")
     edited = Edited.THEIRS if theirs else Edited.KEEP if keep else Edited.REFUSE
-    tree = _open(path, note, reading=dry_run)
+    tree = _open(path, note, reading=dry_run, wait=wait)
     recorded = read_state(tree).ports
     unknown = [name for name in only if name not in recorded]
     if unknown:
         select(catalogue(folders), unknown)
+    if not recorded and not only:
+        note("no port is recorded here as applied: nothing to take out")
     return _carried_out(
-        tree, lambda: plan_revert(tree, list(only) or None, edited=edited), note, dry_run=dry_run
+        tree,
+        lambda: plan_revert(tree, list(only) or None, edited=edited, known=_known(folders)),
+        note,
+        dry_run=dry_run,
+        wait=wait,
     )
+
+
+def _known(folders: Folders) -> list[Port]:
+    """The ports at hand; none where a folder of one is damaged, which must not stop revert."""
+    from ascendport.errors import UserError
+
+    try:
+        return catalogue(folders)
+    except UserError:
+        return []
 
 
 @dataclass(frozen=True)
@@ -229,7 +276,7 @@ def export(
         if port.name in plan.new_state.ports:
             made = images(tree, port)
             figures[port.name] = last.figures(port.name, made.before, made.after)
-    commits = as_series.series(plan, ports, figures)
+    commits = as_series.as_committed(tree, as_series.series(plan, ports, figures))
     if branch is not None:
         last_commit = as_series.branch(tree, commits, branch)
         return Exported(tree, commits, f"{branch} ({last_commit[:12]})")
@@ -320,13 +367,15 @@ def verify(
         required = set()
     elif "all" in require:
         # A check that is about no port at hand could never run.
-        kinds = {port.kind for port in select(catalogue(folders), only)}
-        required |= {c.name for c in checks if kinds & set(c.kinds)}
+        at_hand = select(catalogue(folders), only)
+        required |= {
+            c.name for c in checks if any(map(c.proves_port, at_hand)) and not c.needs_device
+        }
     tree = _open(path, note)
     results: dict[str, list[CheckResult]] = {}
     ports = select(catalogue(folders), only)
     for port, options in zip(ports, _with_cases(ports, chosen).values(), strict=True):
-        mine = [c for c in checks if port.kind in c.kinds]
+        mine = [c for c in checks if c.proves_port(port)]
         if isinstance(options, str):
             results[port.name] = [CheckResult.not_run(c.name, options) for c in mine]
             continue
@@ -341,11 +390,26 @@ def verify(
             watch(f"verify {port.name}", number, len(mine))
             results[port.name].append(one.run(subject))
         if not options.cases:
-            last.keep(port.name, subject.before, subject.after, results[port.name])
+            own = subject.own(subject.before), subject.own(subject.after)
+            last.keep(port.name, *own, results[port.name])
         watch(f"verify {port.name}", len(mine), len(mine))
     state = read_state(tree)
+    _say_modified(tree, ports, note)
     forced = frozenset(name for name in results if name in state.ports and state.ports[name].forced)
     return Verdict(tree, results, _code(results, required), forced)
+
+
+def _say_modified(tree: Checkout, ports: Sequence[Port], note: Note) -> None:
+    """Checks are of texts made in memory: where the disk has others, that must be said."""
+    from ascendport.patching.status import Status
+    from ascendport.patching.status import status as status_of
+
+    for found in status_of(tree, ports):
+        if found.status is Status.MODIFIED:
+            note(
+                f"{found.port.name} is modified on disk, and checked without that: {found.reason}; "
+                "to take edits or a merge of git's into the original: revert, then apply"
+            )
 
 
 def _code(results: dict[str, list[CheckResult]], required: set[str]) -> ExitCode:
@@ -376,7 +440,8 @@ def _subject(tree: Checkout, port: Port, chosen: Options, watch: Watch) -> Subje
         made = images(tree, port)
     except UserError as error:
         return str(error)
-    return Subject(tree, port, made.variant, made.before, made.after, chosen, watch)
+    before, after = ({**made.beside, **own} for own in (made.before, made.after))
+    return Subject(tree, port, made.variant, before, after, chosen, watch)
 
 
 def bench(
@@ -392,9 +457,10 @@ def bench(
 
     The exit status is 1 where a port does not fit the tree, 3 where nothing could be measured.
     """
-    from ascendport.bench import compiled, detect, modelled
+    from ascendport.bench import compiled, modelled
     from ascendport.bench import device as on_device
     from ascendport.bench.rows import not_run
+    from ascendport.harness import detect
     from ascendport.ports.manifest import Kind
 
     detect.check(device)
@@ -450,12 +516,14 @@ def bench_store(
     from ascendport.bench.rows import Source, not_run
     from ascendport.ports.manifest import Kind
     from ascendport.store.bench import rows as rows_of
+    from ascendport.store.portcode import has_scenarios
 
     tree = _open(path, note)
     rows: list[Row] = []
     code = ExitCode.OK
     for port in select(catalogue(folders), only):
-        if port.kind is not Kind.STORE:
+        # What is timed are saves and loads as scenarios have them.
+        if port.kind is not Kind.STORE or not has_scenarios(port):
             continue
         subject = _subject(tree, port, chosen, watch)
         if isinstance(subject, str):

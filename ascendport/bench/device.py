@@ -1,28 +1,29 @@
 """Latency on a device that is there: before and after, interleaved, in one child process.
 
-Right values first: a kernel that gives wrong ones is not timed.
+Right values first: a port that gives wrong ones is not timed.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ascendport.bench.detect import detect
 from ascendport.bench.rows import Row, Source, latency_not_run
 from ascendport.bench.statistics import ratio
 from ascendport.checks.subject import Subject
-from ascendport.harness.buffers import array_of
-from ascendport.harness.case import Array, Role, Tensor, Workload, numpy_dtype
+from ascendport.harness.buffers import layout
+from ascendport.harness.case import Array, Workload
+from ascendport.harness.child import one_line
 from ascendport.harness.children import Children, Failure
-from ascendport.harness.compare import compare
+from ascendport.harness.compare import compare_all
+from ascendport.harness.detect import detect
 from ascendport.harness.inputs import draw, expected
-from ascendport.harness.loading import Device, loaded
+from ascendport.harness.loading import loaded
+from ascendport.harness.on_device import Accelerator, DeviceMemory, stand_ins_in
 from ascendport.harness.portcode import PortCode, load_port
 from ascendport.harness.workspace import workspace
 
@@ -30,11 +31,6 @@ PAIRS = 40
 """Pairs of timings, before next to after."""
 LAUNCHES = 20
 """Launches in one timing, back to back."""
-
-_ASCEND_OPTIONS = ("multibuffer",)
-"""Launch options that other backends of triton refuse."""
-_ASCEND_FUNCTIONS = ("insert_slice", "extract_slice", "get_element")
-"""Functions of triton-ascend's language that vllm_ascend.ops.triton.triton_utils resolves."""
 
 
 def rows(subject: Subject, asked: str) -> Iterator[Row]:
@@ -54,51 +50,79 @@ def rows(subject: Subject, asked: str) -> Iterator[Row]:
         for name in names:
             yield latency_not_run(port, name, "device", Source.MEASURED, found.reason)
         return
+    for number, name in enumerate(names):
+        subject.progress(f"{port} on {found.kind}", number, len(names))
+        # A process for each: an access outside of all memory takes the process's device with it.
+        result = _measured(subject, found.kind, name, graphs=found.kind == "cuda")
+        if result is None:
+            result = _measured(subject, found.kind, name, graphs=False)
+        if isinstance(result, Row):
+            yield result
+        else:
+            reason = result.reason if result else "it cannot be timed"
+            yield latency_not_run(port, name, found.kind, Source.MEASURED, reason)
+
+
+def _measured(subject: Subject, kind: str, name: str, *, graphs: bool) -> Row | Failure | None:
+    """`measure` in a process of its own, or why it gave nothing."""
     with Children(1) as children:
-        for number, name in enumerate(names):
-            subject.progress(f"{port} on {found.kind}", number, len(names))
-            future = children.submit(measure, subject.for_child(), found.kind, name)
-            result = children.result(future, subject.options.timeout_s)
-            if isinstance(result, Failure):
-                yield latency_not_run(port, name, found.kind, Source.MEASURED, result.reason)
-            else:
-                yield result
+        future = children.submit(measure, subject.for_child(), kind, name, graphs=graphs)
+        return children.result(future, subject.options.timeout_s)
 
 
-def measure(subject: Subject, kind: str, name: str) -> Row:
-    """Times one case on the device, in this process. Microseconds a launch, medians."""
-    import torch
+def measure(subject: Subject, kind: str, name: str, *, graphs: bool) -> Row | None:
+    """Times one case on the device, in this process. Microseconds a launch, medians.
 
-    if kind == "npu":
-        import torch_npu  # noqa: F401  makes torch.npu
+    ``graphs``: replays both sides' launches as a graph, so that the host's part of a launch is
+    not timed. None: one of them cannot be captured in a graph, and the device is in no state to
+    go on; a process without graphs can time them.
 
-    backend = getattr(torch, kind)
-    title = backend.get_device_name(0)
+    After has to give right values. Before is timed whatever it gives, and where it gives others
+    the row says so; where it does not run, after is timed alone.
+    """
+    accelerator = Accelerator(kind)
+    title = accelerator.title
     code = load_port(subject.port)
     case = next(case for case in code.cases if case.name == name)
     inputs = draw(code, case, subject.variant.name, subject.options.seed)
     answers = expected(code, inputs, subject.variant.name)
-    device = Device(vector_cores=_cores(kind, backend))
+    remarks = []
     with ExitStack() as stack:
         trees = stack.enter_context(workspace(subject.checkout.root, subject.before, subject.after))
-        stack.enter_context(_other_backend())
+        stack.enter_context(accelerator.launching())
         timers: dict[str, Callable[[], float]] = {}
         for side, tree in (("before", trees.before), ("after", trees.after)):
-            with loaded(tree, subject.variant.targets[0].file, device) as module:
-                entry = getattr(module, subject.entry(case))
-                tensors = {key: _to_device(tensor, kind) for key, tensor in inputs.tensors.items()}
-                launch = _launch(code, entry, tensors, inputs, subject.variant.name)
-                launch()
-                wrong = _wrong(tensors, inputs, answers)
-                if wrong:
-                    reason = f"{side} gives wrong values: {wrong}"
-                    return latency_not_run(subject.port.name, name, title, Source.MEASURED, reason)
-                timers[side] = _timer(torch, kind, launch)
+            memory = DeviceMemory(layout(inputs, answers), _values(inputs), kind)
+            memory.fill()
+            try:
+                with loaded(tree, subject.variant.targets[0].file, accelerator.device) as module:
+                    entry = getattr(module, subject.entry(case))
+                    launch = _launch(code, entry, memory.tensors, inputs, subject.variant.name)
+                    launch()
+                    accelerator.synchronize()
+                    wrong = _wrong(memory, inputs, answers)
+                    timers[side] = _timer(accelerator, launch, graphs=graphs)
+            except _NoGraphError:
+                return None
+            except Exception as error:
+                if side == "after":
+                    raise
+                remarks.append(f"before does not run: {one_line(error)}")
+                continue
+            if wrong and side == "after":
+                reason = f"after gives wrong values: {wrong}"
+                return latency_not_run(subject.port.name, name, title, Source.MEASURED, reason)
+            if wrong:
+                remarks.append(f"before gives other values: {wrong}")
         timings: dict[str, list[float]] = {side: [] for side in timers}
         for _ in range(PAIRS):
             for side, timer in timers.items():
                 timings[side].append(timer())
-    spread = ratio(timings["before"], timings["after"])
+    if kind == "cuda" and not graphs:
+        remarks.append("launched one by one, as they cannot be captured in a graph")
+    if named := stand_ins_in(subject.after.values()):
+        remarks.append(f"with stand-ins for triton-ascend's {', '.join(named)}")
+    spread = ratio(timings["before"], timings["after"]) if "before" in timings else None
     return Row(
         subject.port.name,
         name,
@@ -106,22 +130,20 @@ def measure(subject: Subject, kind: str, name: str) -> Row:
         "latency",
         "us",
         Source.MEASURED,
-        before=float(np.median(timings["before"])),
+        before=float(np.median(timings["before"])) if spread else None,
         after=float(np.median(timings["after"])),
-        ratio_low=spread.low,
-        ratio_high=spread.high,
-        measured_ratio=spread.median,
+        ratio_low=spread.low if spread else None,
+        ratio_high=spread.high if spread else None,
+        measured_ratio=spread.median if spread else None,
+        reason="; ".join(remarks),
     )
 
 
-def _cores(kind: str, backend: Any) -> int:
-    """What a launcher is told for vector cores; on a GPU a multiprocessor stands for one."""
-    if kind == "cuda":
-        return int(backend.get_device_properties(0).multi_processor_count)
-    import triton
+def _values(inputs: Workload) -> Callable[[str], Array]:
+    def values(name: str) -> Array:
+        return inputs.tensors[name].values
 
-    properties = triton.runtime.driver.active.utils.get_device_properties(backend.current_device())
-    return int(properties["num_vectorcore"])
+    return values
 
 
 def _launch(
@@ -133,53 +155,42 @@ def _launch(
     return launch
 
 
-def _to_device(tensor: Tensor, kind: str) -> Any:
-    """The tensor on the device, with the workload's row stride; OUT tensors hold noise."""
-    import torch
-
-    values = np.ascontiguousarray(tensor.values)
-    if values.dtype == numpy_dtype("bf16"):
-        plain = torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
-    else:
-        plain = torch.from_numpy(values)
-    if tensor.role is Role.OUT:
-        plain = torch.full_like(plain, 77)
-    if values.ndim == 1 or tensor.stride == values.shape[1]:
-        # A copy also on a CPU: the workload's own values stay as they are.
-        return plain.clone().to(kind)
-    wide = torch.zeros((values.shape[0], tensor.stride), dtype=plain.dtype, device=kind)
-    wide[:, : values.shape[1]] = plain.to(kind)
-    return wide[:, : values.shape[1]]
-
-
-def _wrong(tensors: Mapping[str, Any], inputs: Workload, answers: Mapping[str, Array]) -> str:
+def _wrong(memory: DeviceMemory, inputs: Workload, answers: Mapping[str, Array]) -> str:
     """How the device's result differs from the reference; empty if it does not."""
-    for name, answer in answers.items():
-        got = array_of(tensors[name].cpu())
-        difference = compare(name, got, answer, inputs.tensors[name])
-        if not difference.same:
-            return difference.difference
-    return ""
+    got = {name: memory.array(name, raw) for name, raw in memory.written().items()}
+    poison = {item.name: item.poison for item in layout(inputs, answers).placements}
+    return compare_all(got, answers, inputs.tensors, poison).difference
 
 
-def _timer(torch: Any, kind: str, launch: Callable[[], None]) -> Callable[[], float]:
+class _NoGraphError(RuntimeError):
+    """A launch does what a CUDA graph cannot hold, such as a copy from the host."""
+
+
+def _timer(
+    accelerator: Accelerator, launch: Callable[[], None], *, graphs: bool
+) -> Callable[[], float]:
     """Gives microseconds a launch by the device's own clock, over `LAUNCHES` of them.
 
-    On CUDA they are replayed as a graph, so that the host's part of a launch is not timed. On an
-    NPU they are enqueued one by one: for kernels shorter than the host's enqueueing (10 to 25 us,
-    triton-ascend issue 1675) the host is what bounds the figure.
+    Without ``graphs`` they are enqueued one by one: for kernels shorter than the host's enqueueing
+    (10 to 25 us on an NPU, triton-ascend issue 1675) the host is what bounds the figure.
+
+    Raises:
+        _NoGraphError: the launches cannot be captured.
     """
-    backend = getattr(torch, kind)
+    backend = accelerator.backend
 
     def launches() -> None:
         for _ in range(LAUNCHES):
             launch()
 
     repeat: Callable[[], None] = launches
-    if kind == "cuda":
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            launches()
+    if graphs:
+        graph = backend.CUDAGraph()
+        try:
+            with backend.graph(graph):
+                launches()
+        except Exception as error:
+            raise _NoGraphError(str(error)) from error
         # A graph knows addresses only: holding the launch keeps the tensors alive.
         repeat = partial(_replay, graph, launch)
 
@@ -196,42 +207,5 @@ def _timer(torch: Any, kind: str, launch: Callable[[], None]) -> Callable[[], fl
     return timed
 
 
-def _absent(*_: object) -> None:
-    raise NotImplementedError("only triton-ascend has this function")
-
-
 def _replay(graph: Any, held: object) -> None:
     graph.replay()
-
-
-@contextmanager
-def _other_backend() -> Iterator[None]:
-    """Lets a tree's kernels load and launch on a triton without the Ascend backend.
-
-    Launch options that only Ascend knows are dropped. The functions that only triton-ascend's
-    language has exist by name, since the tree looks them up when it is imported; a kernel that
-    calls one does not compile.
-    """
-    if importlib.util.find_spec("triton.backends.ascend") is not None:
-        yield
-        return
-    import triton.language as tl
-    from triton.runtime.jit import JITFunction
-
-    run = JITFunction.run
-    made = [name for name in _ASCEND_FUNCTIONS if not hasattr(tl, name)]
-
-    def without(function: Any, *args: Any, **kwargs: Any) -> Any:
-        for name in _ASCEND_OPTIONS:
-            kwargs.pop(name, None)
-        return run(function, *args, **kwargs)
-
-    JITFunction.run = without
-    for name in made:
-        setattr(tl, name, _absent)
-    try:
-        yield
-    finally:
-        JITFunction.run = run
-        for name in made:
-            delattr(tl, name)

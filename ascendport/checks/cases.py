@@ -32,8 +32,10 @@ def of_ports(ports: Sequence[Port], names: Sequence[str]) -> dict[str, tuple[str
 
 def _names(port: Port) -> list[str]:
     if port.kind is Kind.STORE:
-        from ascendport.store.portcode import every
+        from ascendport.store.portcode import every, has_scenarios
 
+        if not has_scenarios(port):
+            return []
         return [scenario.name for scenario in every(port)]
     return [case.name for case in load_port(port).cases]
 
@@ -45,7 +47,7 @@ def _offer(name: str, known: Mapping[str, Sequence[str]]) -> str:
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return "; ".join(f"{port} has {_some(cases)}" for port, cases in known.items())
+    return "; ".join(f"{port} has {_some(cases)}" for port, cases in known.items() if cases)
 
 
 def _some(cases: Sequence[str]) -> str:

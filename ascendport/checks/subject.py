@@ -23,6 +23,10 @@ class Options:
     """Also the cases tagged ``large`` under the interpreter."""
     timeout_s: float = 600.0
     """Longest time for one child process."""
+    repeats: int = 20
+    """How often a device runs each case."""
+    minutes: float = 1.0
+    """How long a soak lasts."""
 
     def left_out(self, name: str, tags: frozenset[str]) -> str:
         """Why a case does not run under the interpreter; empty: it runs.
@@ -43,8 +47,8 @@ class Subject:
     """One port on one checkout.
 
     ``before`` and ``after`` map checkout-relative POSIX paths to file contents for every file
-    that the port touches: the pristine tree and the same tree with the port in it, whatever is
-    on disk. A file absent from ``before`` is new.
+    that this or another port touches: the pristine tree and the same tree with this port in it,
+    whatever is on disk. A file absent from ``before`` is new.
     """
 
     checkout: Checkout
@@ -55,6 +59,12 @@ class Subject:
     options: Options = field(default_factory=Options)
     progress: Callable[[str, int, int], None] = _silent
     """Called with (what, done, total)."""
+
+    def own(self, texts: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Of ``before`` or ``after``, the files that this port touches."""
+        files = {target.file for target in self.variant.targets}
+        files |= {new.file for new in self.variant.new_files}
+        return {file: text for file, text in texts.items() if file in files}
 
     def entry(self, case: Case) -> str:
         """The name in the variant's first target that a case calls."""

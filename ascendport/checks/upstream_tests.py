@@ -1,17 +1,24 @@
-"""upstream-tests: the checkout's own store tests, before and after; what passed still passes."""
+"""upstream-tests: the checkout's own tests, before and after; what passed still passes.
+
+Those of the store here, those of kernels in `kernel_tests`.
+"""
 
 from __future__ import annotations
 
+from ascendport.checks import kernel_tests
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.subject import Subject
+from ascendport.ports.manifest import Kind
 from ascendport.store.upstream import TESTS, Outcomes, missing, running, which
 
 NAME = "upstream-tests"
-SUMMARY = "the checkout's own tests of the store pass after as they did before"
+SUMMARY = "the checkout's own tests pass after as they did before"
 
 
 def run(subject: Subject) -> CheckResult:
     """One case a test file. Not run where the checkout has no tests or pytest is not there."""
+    if subject.port.kind is Kind.KERNEL:
+        return kernel_tests.run(subject)
     root = subject.checkout.root
     reason = missing(root)
     if reason:

@@ -187,12 +187,11 @@ def poison_for(dtype: str, avoid: Array | None = None) -> int:
     base = _POISON[dtype]
     if avoid is None or avoid.size == 0:
         return base
-    taken = np.unique(bits(avoid))
-    for step in range(_STEPS.get(dtype, 1 << 16)):
-        position = np.searchsorted(taken, np.asarray(base + step, taken.dtype))
-        if position == taken.size or int(taken[position]) != base + step:
-            return base + step
-    return base
+    steps = _STEPS.get(dtype, 1 << 16)
+    patterns = bits(avoid)
+    near = patterns[(patterns >= base) & (patterns < base + steps)] - patterns.dtype.type(base)
+    free = np.flatnonzero(np.bincount(near.astype(np.int64), minlength=steps) == 0)
+    return base + int(free[0]) if free.size else base
 
 
 def layout(workload: Workload, expected: Mapping[str, Array] | None = None) -> Layout:

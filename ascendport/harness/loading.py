@@ -211,6 +211,18 @@ def _belongs(name: str) -> bool:
 
 
 @contextmanager
+def importing(tree: Tree, device: Device) -> Iterator[None]:
+    """Code inside the block imports the tree's modules, as `loaded` would, whichever it wants."""
+    finder = _Finder(tree, device)
+    sys.meta_path.insert(0, finder)
+    try:
+        importlib.invalidate_caches()
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@contextmanager
 def loaded(
     tree: Tree, relative: str, device: Device | None = None, *, light: bool = False
 ) -> Iterator[ModuleType]:
@@ -225,7 +237,6 @@ def loaded(
         Exception: whatever the module itself raises.
     """
     device = Device() if device is None else device
-    finder = _Finder(tree, device)
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _belongs(name)}
     no_bytecode = sys.dont_write_bytecode
     torch = {
@@ -234,14 +245,12 @@ def loaded(
         if light and name.partition(".")[0] == "torch"
     }
     sys.dont_write_bytecode = True
-    sys.meta_path.insert(0, finder)
     if light:
         sys.modules["torch"] = LightTorch()
     try:
-        importlib.invalidate_caches()
-        yield importlib.import_module(module_name(relative))
+        with importing(tree, device):
+            yield importlib.import_module(module_name(relative))
     finally:
-        sys.meta_path.remove(finder)
         sys.dont_write_bytecode = no_bytecode
         for name in [name for name in sys.modules if _belongs(name)]:
             del sys.modules[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,8 @@ class PortCode:
     """What a kernel port's ``cases.py`` and ``reference.py`` hold.
 
     ``interpreter``: why the port's kernels cannot run under Triton's interpreter; empty if they
-    can.
+    can. ``contested``: upstream's test functions that expect what the port does not give, and why
+    it does not.
     """
 
     cases: tuple[Case, ...]
@@ -28,6 +29,7 @@ class PortCode:
     reference: Callable[[Workload, str], Mapping[str, Array]]
     interpreter: str = ""
     cases_file: Path = Path()
+    contested: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, variant: str, names: tuple[str, ...] = ()) -> tuple[Case, ...]:
         """The cases for a variant; only the named ones where names are given.
@@ -94,6 +96,7 @@ def load_cases(path: Path, name: str = "port") -> tuple[ModuleType, PortCode]:
         reference=no_reference,
         interpreter=str(getattr(module, "INTERPRETER", "")),
         cases_file=path,
+        contested=dict(getattr(module, "CONTESTED", {})),
     )
 
 

@@ -151,6 +151,10 @@ class Manifest(_Model):
     task: str = Field(pattern=r"^https://")
     variants: tuple[Variant, ...] = Field(min_length=1)
     baseline: Baseline | None = None
+    checks: tuple[str, ...] = ()
+    """Names of the checks that prove it; empty: those for every port of its kind."""
+    tests: str = ""
+    """The port whose new test files show what this one mends; empty: its own, if it has any."""
     cases: RelativePath = "cases.py"
     reference: RelativePath = "reference.py"
 

@@ -1,7 +1,8 @@
 """Cases of the log-probabilities: hard vocabularies, special values, ids, and how many are asked.
 
 Two entries are called: compute_token_logprobs with ids of the caller's, and what vllm calls
-(compute_topk_logprobs or compute_topk_scores, by release).
+(compute_topk_logprobs or compute_topk_scores, by release); and a kernel that upstream's test
+launches by its name.
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ MAX_OWN_IDS = 24
 """Columns of the requests' own ids; vllm has 128."""
 
 TOKEN, TOPK = "compute_token_logprobs", "compute_topk_logprobs"
+KERNEL = "_topk_log_softmax_kernel"
+"""Upstream's test of it launches the kernel itself."""
 SCORES = ("topk-scores",)
 DTYPES = ("fp32", "fp16", "bf16")
+
+
+CONTESTED = {
+    "test_compute_topk_logprobs": "it counts the logits above the sampled one, so that the top "
+    "token has rank 0; vllm-core counts those at least as high, and so does the port",
+}
+"""Tests of upstream's that pass before and not after."""
 
 
 OUTSIDE = "it reads the logits where an id that the vocabulary has not leads"
@@ -42,7 +52,7 @@ def _case(
         "num": 5,
         "logits": "normal",
         "ids": "sampled",
-        "token": entry == TOKEN,
+        "token": entry in (TOKEN, KERNEL),
     }
     return Case(name, {**defaults, **params}, frozenset(tags), variants, entry, undefined)
 
@@ -106,9 +116,44 @@ CASES = (
         _case(f"token-ids-{dtype}", entry=TOKEN, num=10, ids="any", vocab=32000, dtype=dtype)
         for dtype in DTYPES
     ),
-    _case("token-ids-extremes", entry=TOKEN, num=5, ids="any", logits="extremes", rows=4),
+    _case("token-ids-extremes", entry=TOKEN, num=5, ids="first", logits="extremes", rows=4),
     _case("token-ids-masked", entry=TOKEN, num=5, ids="any", logits="masked", rows=4),
     _case("token-ids-no-rows", entry=TOKEN, rows=0),
+    # The other shapes of upstream's tests, in our words: one id of one row, many rows, the
+    # vocabularies of served models, random ids beside the likeliest, the kernel by its name.
+    *(
+        _case(
+            f"token-ids-upstream-{rows}-rows-{vocab}-{num}",
+            entry=TOKEN,
+            rows=rows,
+            vocab=vocab,
+            num=num,
+            ids="any",
+        )
+        for rows, vocab, num in (
+            (1, 151936, 1),
+            (16, 32000, 10),
+            (32, 50257, 5),
+            (2, 128256, 20),
+            (3, 151936, 32),
+        )
+    ),
+    *(
+        _case(f"upstream-{rows}-rows-{vocab}-{num}", rows=rows, vocab=vocab, num=num, ids="any")
+        for rows, vocab, num in ((48, 1024, 5), (96, 1024, 0), (24, 1519, 1), (1, 320, 10))
+    ),
+    *(
+        _case(
+            f"kernel-by-name-{num}",
+            entry=KERNEL,
+            undefined="its kernel of that name takes other arguments since vllm 0.25",
+            rows=rows,
+            vocab=vocab,
+            num=num,
+            ids="any",
+        )
+        for rows, vocab, num in ((4, 102400, 50), (9, 102400, 1), (2, 151936, 8))
+    ),
     # Requests with ids of their own beside others.
     _case("own-ids", custom=True, rows=7, num=5),
     _case("own-ids-num-0", custom=True, rows=5, num=0),
@@ -215,6 +260,8 @@ def _ids(kind: str, logits: Array, columns: int, rng: np.random.Generator) -> Ar
         ids[:, 0] = np.argmax(wide, axis=1)
     elif kind == "lowest":
         ids[:, 0] = np.argmin(wide, axis=1)
+    elif kind == "first":
+        ids[:, 0] = 0
     elif kind == "outside":
         odd = np.array([-1, vocab, vocab + 12345, -(2**31)])
         for row in range(0, rows, 2):
@@ -237,6 +284,7 @@ def workload(case: Case, variant: str, rng: np.random.Generator) -> Workload:
     scalars: dict[str, int | float | bool] = {}
     if p["token"]:
         columns = num
+        scalars["by_name"] = case.entry == KERNEL
         tensors["token_ids"] = Tensor(_ids(p["ids"], logits, num, rng))
     else:
         columns = 1 + num
@@ -269,7 +317,15 @@ def launch(entry: Any, tensors: Any, scalars: Any, variant: str) -> None:
     """vllm's calls; what comes back is copied to where it is compared."""
     logits = tensors["logits"]
     if "token_ids" in tensors:
-        tensors["scores"].copy_(entry(logits, tensors["token_ids"]))
+        ids = tensors["token_ids"]
+        if scalars["by_name"]:
+            num, vocab = ids.shape[1], logits.shape[1]
+            padded = 1 << max(1, (num - 1).bit_length())
+            kernel = entry[(logits.shape[0],)]
+            result, stride = tensors["scores"], logits.stride(0)
+            kernel(result, logits, stride, ids, num, vocab, BLOCK_SIZE=1024, PADDED_TOPK=padded)
+        else:
+            tensors["scores"].copy_(entry(logits, ids))
         return
     more: dict[str, Any] = {}
     if "own" in tensors:

@@ -26,14 +26,14 @@ def reference(workload: Workload, variant: str) -> dict[str, Array]:
     ids = np.full((rows, columns), -1, np.int64)
     ids[:, 0] = sampled
     # NaN counts as the highest, as in torch.
-    order = np.argsort(np.where(np.isnan(logits), -np.inf, -logits), axis=1, kind="stable")
+    keys = np.where(np.isnan(logits), -np.inf, -logits)
     for row in range(rows):
         request = int(tensors["mapping"].values[row]) if "mapping" in tensors else -1
         own = int(tensors["num_own"].values[request]) if request >= 0 else 0
         if own:
             ids[row, 1 : 1 + own] = tensors["own"].values[request, :own]
         else:
-            ids[row, 1 : 1 + num] = order[row, :num]
+            ids[row, 1 : 1 + num] = _least(keys[row], num)
     scores = _scores(logits, ids, "logits_mode" in workload.scalars)
     known = (sampled >= 0) & (sampled < vocab)
     x = np.where(known, logits[np.arange(rows), np.where(known, sampled, 0)], -np.inf)
@@ -49,6 +49,15 @@ def reference(workload: Workload, variant: str) -> dict[str, Array]:
         "ranks": ranks.astype(np.int64),
         "chosen": np.where(inside, chosen, -7.0).astype(np.float32),
     }
+
+
+def _least(keys: Array, count: int) -> Array:
+    """Where the ``count`` least of a vector lie, in order; of equals the first ones."""
+    if count == 0:
+        return np.zeros(0, np.int64)
+    candidates = np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])
+    least: Array = candidates[np.argsort(keys[candidates], kind="stable")][:count]
+    return least
 
 
 def _scores(logits: Array, ids: Array, as_logits: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Which device latency can be taken from, found out without importing torch."""
+"""Which device kernels can run on here, found out without importing torch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def check(asked: str) -> None:
 
 
 def detect(asked: str, *, dev: Path = Path("/dev")) -> Found:
-    """The device to measure on. ``auto`` takes an NPU before a GPU.
+    """The device to run on. ``auto`` takes an NPU before a GPU.
 
     ``dev``: where device files lie.
     """
     check(asked)
     if asked == "sim":
-        return Found(reason="the simulator gives no latency in this version")
+        return Found(reason="the simulator is no device")
     wanted = ("npu", "cuda") if asked == "auto" else (asked,)
     reasons = []
     for kind in wanted:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ascendport.bench import detect
 from ascendport.errors import UserError
+from ascendport.harness import detect
 
 
 @pytest.fixture
