@@ -65,6 +65,19 @@ CASES = (
     _case("64-rows-bf16-all", "bench", "large", vocab=151936, rows=64, dtype="bf16", mask="all"),
     _case("64-rows-bf16-few", "bench", "large", vocab=151936, rows=64, dtype="bf16", mask="few"),
     _case("1-row-bf16", "bench", "grid", vocab=151936, rows=1, dtype="bf16"),
+    # The shape of upstream's own test: many masks, 16 requests of up to 8 positions, some of them
+    # past the request's rows; words all allowed, all blocked and mixed side by side.
+    _case(
+        "upstream-16-requests",
+        "large",
+        variants=PACKED,
+        vocab=151936,
+        rows=16,
+        positions=8,
+        dropped=True,
+        mask="by-tile",
+        dtype="bf16",
+    ),
 )
 
 

@@ -1,47 +1,55 @@
 """The form up to 0.27.1rc1: each bitmask names its row of logits."""
 
+import torch
 from vllm.triton_utils import tl, triton
 
 
 @triton.jit(
     do_not_specialize=[
         "logits_stride",
-        "bitmask_stride",
+        "halves_stride",
         "vocab_size",
-        "span",
-        "spans_per_row",
+        "tasks_per_row",
         "tasks",
     ]
 )
 def _apply_grammar_bitmask_kernel_impl(
     logits_ptr,
+    masked_ptr,
     logits_stride,
     logits_indices_ptr,
-    bitmask_ptr,
-    bitmask_stride,
+    halves_ptr,
+    halves_stride,
     vocab_size,
-    span,
-    spans_per_row,
+    tasks_per_row,
     tasks,
     TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
-    """A task is a span of a row. Sizes are run-time values: one compilation serves them all."""
-    bits = _grammar_bits()
+    """A task is a tile of a row. Sizes are run-time values: one compilation serves them all.
+
+    ``masked_ptr``: the logits once more, to be stored to. Within one argument the compiler lets no
+    load pass a store, and a program's loads of a tile come before the store of the one in front.
+    ``halves_ptr``: the bitmasks as int16: a half word is one block of the Unified Buffer when it is
+    spread over its 16 tokens, and instructions on it are full.
+    """
+    bits = _grammar_bits(TILE)
     begin, end = _share_of_tasks(tasks)
     # Row by row: the row is looked up once, a scalar load from GM is some 450 cycles.
-    for row in tl.range(begin // spans_per_row, (end + spans_per_row - 1) // spans_per_row):
-        logits_row = tl.load(logits_indices_ptr + row)
+    for row in tl.range(begin // tasks_per_row, (end + tasks_per_row - 1) // tasks_per_row):
         # 64 bits: a row may lie more than 2**31 elements from the start.
-        _mask_spans(
-            logits_ptr + logits_row.to(tl.int64) * logits_stride,
-            bitmask_ptr + row * bitmask_stride.to(tl.int64),
-            bitmask_stride,
+        offset = tl.load(logits_indices_ptr + row).to(tl.int64) * logits_stride
+        _mask_tiles(
+            logits_ptr + offset,
+            masked_ptr + offset,
+            halves_ptr + row * halves_stride.to(tl.int64),
+            halves_stride,
             vocab_size,
-            span,
-            tl.maximum(begin - row * spans_per_row, 0),
-            tl.minimum(end - row * spans_per_row, spans_per_row),
+            tl.maximum(begin - row * tasks_per_row, 0),
+            tl.minimum(end - row * tasks_per_row, tasks_per_row),
             bits,
             TILE,
+            CHUNK,
         )
 
 
@@ -62,20 +70,21 @@ class _ApplyGrammarBitmaskKernelLauncher:
         ):
             if num_masks == 0 or vocab_size == 0:
                 return None
-            programs, span, spans_per_row, tasks, tile = _grammar_launch(
+            programs, tasks_per_row, tasks, tile = _grammar_launch(
                 num_masks, vocab_size, logits_ptr.element_size()
             )
             return _apply_grammar_bitmask_kernel_impl[(programs,)](
                 logits_ptr,
+                logits_ptr,
                 logits_stride,
                 logits_indices_ptr,
-                bitmask_ptr,
-                bitmask_stride,
+                bitmask_ptr.view(torch.int16),
+                2 * bitmask_stride,
                 vocab_size,
-                span,
-                spans_per_row,
+                tasks_per_row,
                 tasks,
                 TILE=tile,
+                CHUNK=_GRAMMAR_CHUNK,
             )
 
         return launch

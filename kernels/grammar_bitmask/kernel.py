@@ -1,59 +1,40 @@
 """Grammar bitmask: blocked tokens of a row of logits become -inf, all others stay.
 
-Both forms of the kernel (indexed.py, packed.py) share what is here: how a row is cut into
-spans, and what one program does with a span.
+Both forms of the kernel (indexed.py, packed.py) share what is here: how rows are shared out over
+the cores, and what one program does with its part of a row.
 """
 
 from vllm.triton_utils import tl, triton
-from vllm_ascend.ops.triton.triton_utils import get_vectorcore_num, init_device_properties_triton
+from vllm_ascend.ops.triton import triton_utils
 
-_GRAMMAR_TILE_BYTES = 16384
-_GRAMMAR_SPAN_ALIGN = 256
-_GRAMMAR_MIN_SPAN = 1024
+_GRAMMAR_UB_BYTES = 192 * 1024
+_GRAMMAR_CHUNK = 2048
 
 
-def _split_grammar_rows(
-    num_rows: int, vocab_size: int, num_cores: int, tile: int
-) -> tuple[int, int]:
-    """Cuts each row into spans of at most ``tile`` tokens that keep every core equally busy.
+def _grammar_tile(ub_bytes: int, element_size: int) -> int:
+    """Tokens a tile: the largest power of two whose buffers take 90 % of the Unified Buffer.
 
-    Starts from the fewest spans (one tile each), counts the rounds that the cores need for all
-    of them, then takes as many spans a row as fit in the same number of rounds: the last round
-    is full and the spans are as short as they can be. Spans are multiples of 256 tokens, so that
-    two cores never write to one 512-byte block of an aligned row.
-
-    Returns:
-        (spans a row, tokens a span); the last span of a row may be shorter.
+    The compiler keeps up to four buffers of logits (loaded, and stored in turn) and six of 16 bits
+    a token (bits, words spread over lanes, what is left of them).
     """
-    fewest = -(-vocab_size // tile)
-    rounds = -(-num_rows * fewest // num_cores)
-    most = -(-vocab_size // _GRAMMAR_MIN_SPAN)
-    spans = max(fewest, min(most, rounds * num_cores // num_rows))
-    span = -(-vocab_size // spans)
-    span = min(tile, -(-span // _GRAMMAR_SPAN_ALIGN) * _GRAMMAR_SPAN_ALIGN)
-    return -(-vocab_size // span), span
+    fitting = ub_bytes * 9 // 10 // (4 * element_size + 12)
+    return 1 << (fitting.bit_length() - 1)
 
 
-def _grammar_launch(
-    num_rows: int, vocab_size: int, element_size: int
-) -> tuple[int, int, int, int, int]:
-    """(programs, tokens a span, spans a row, tasks, tokens a tile): a program for each core.
+def _grammar_launch(num_rows: int, vocab_size: int, element_size: int) -> tuple[int, int, int, int]:
+    """(programs, tasks a row, tasks, tokens a tile). A task is a tile of a row.
 
-    A tile is 16 KiB of logits: DMAs shorter than that lose bandwidth, and larger ones leave the
-    compiler no room in the Unified Buffer for a second buffer.
+    Vector instructions work on whole tiles, so a row is cut into as few as hold it. One program
+    for each core, as far as there are tasks: programs that have code to fetch wait for each other.
     """
-    init_device_properties_triton()
-    num_cores = get_vectorcore_num()
-    tile = _GRAMMAR_TILE_BYTES // element_size
-    spans_per_row, span = _split_grammar_rows(num_rows, vocab_size, num_cores, tile)
-    tasks = num_rows * spans_per_row
-    return min(num_cores, tasks), span, spans_per_row, tasks, tile
-
-
-@triton.jit
-def _grammar_bits():
-    """int32[32]: one bit each. Made once a program: a shift by a vector runs on the scalar unit."""
-    return tl.full((32,), 1, tl.int32) << tl.arange(0, 32)
+    triton_utils.init_device_properties_triton()
+    num_cores = triton_utils.get_vectorcore_num()
+    # Releases up to 0.27.1rc1 do not say how large the buffer is.
+    ub_bytes = getattr(triton_utils, "get_ub_size_bytes", lambda: _GRAMMAR_UB_BYTES)
+    tile = _grammar_tile(ub_bytes(), element_size)
+    tasks_per_row = -(-vocab_size // tile)
+    tasks = num_rows * tasks_per_row
+    return min(num_cores, tasks), tasks_per_row, tasks, tile
 
 
 @triton.jit
@@ -68,46 +49,82 @@ def _share_of_tasks(tasks):
 
 
 @triton.jit
-def _mask_span(span_ptr, words_ptr, width, words_left, bits, TILE: tl.constexpr):
-    """Masks ``width`` (<= TILE) logits at ``span_ptr`` by the bits at ``words_ptr``.
-
-    ``words_left``: words of this row's bitmask from here on; tokens beyond them are blocked.
-    Every store covers a prefix of the tile. A store whose mask has holes would be compiled to
-    load, select and store of the whole tile, and so write lanes that other programs own.
-    """
-    word = tl.arange(0, TILE // 32)
-    owned = word < tl.minimum((width + 31) // 32, words_left)
-    words = tl.load(words_ptr + word, mask=owned, other=0)
-    # Least and greatest of the owned words: the others must not take part. As fp32, since a
-    # reduction of int32 ends on the scalar unit; -1 and 0 are exact and nothing rounds to them.
-    values = words.to(tl.float32)
-    lowest = tl.min(tl.where(owned, values, 4e9))
-    highest = tl.max(tl.where(owned, values, -4e9))
-    # All words -1: every token is allowed, nothing to read or write.
-    if (lowest != -1) | (highest != -1):
-        lane = tl.arange(0, TILE)
-        inside = lane < width
-        if (lowest == 0) & (highest == 0):
-            blocked = tl.full((TILE,), -float("inf"), span_ptr.dtype.element_ty)
-            tl.store(span_ptr + lane, blocked, mask=inside)
-        else:
-            allowed = ((words[:, None] & bits[None, :]) != 0).reshape(TILE)
-            logits = tl.load(span_ptr + lane, mask=inside, other=0.0)
-            tl.store(span_ptr + lane, tl.where(allowed, logits, -float("inf")), mask=inside)
+def _grammar_bits(TILE: tl.constexpr):
+    """int16[TILE]: the bit of each lane in its half word. Made once a program."""
+    bits = tl.full((16,), 1, tl.int16) << tl.arange(0, 16).to(tl.int16)
+    return tl.broadcast_to(bits[None, :], (TILE // 16, 16)).reshape(TILE)
 
 
 @triton.jit
-def _mask_spans(
-    row_ptr, words_ptr, num_words, vocab_size, span, begin, end, bits, TILE: tl.constexpr
+def _load_halves(halves_ptr, first, limit, num_halves, TILE: tl.constexpr):
+    """int16[TILE // 16]: the bits of tokens ``first`` to before ``limit``; 0 beyond."""
+    half = tl.arange(0, TILE // 16)
+    end = tl.minimum((limit + 15) // 16, num_halves)
+    return tl.load(halves_ptr + first // 16 + half, mask=half < end - first // 16, other=0)
+
+
+@triton.jit
+def _spread(halves, TILE: tl.constexpr):
+    """int16[TILE]: each half word, once for each of its 16 tokens. A block of 32 bytes is one."""
+    return tl.broadcast_to(halves[:, None], (TILE // 16, 16)).reshape(TILE)
+
+
+@triton.jit
+def _all_allowed(halves_ptr, first, limit, num_halves, CHUNK: tl.constexpr):
+    """Whether all tokens from ``first`` to before ``limit`` are allowed.
+
+    The scalar unit looks at the first half word, and where a token is blocked there, that is all.
+    """
+    begin = first // 16
+    end = (limit + 15) // 16
+    allowed = False
+    if (tl.load(halves_ptr + begin) == -1) & (end <= num_halves):
+        half = tl.arange(0, CHUNK)
+        common = tl.full((CHUNK,), -1, tl.int16)
+        for at in tl.range(begin, end, CHUNK):
+            common &= tl.load(halves_ptr + at + half, mask=half < end - at, other=-1)
+        # As fp32: a reduction of integers ends on the scalar unit.
+        allowed = tl.max(tl.abs(common.to(tl.float32) + 1.0)) == 0.0
+    return allowed
+
+
+@triton.jit
+def _mask_tiles(
+    row_ptr,
+    masked_ptr,
+    halves_ptr,
+    num_halves,
+    vocab_size,
+    begin,
+    end,
+    bits,
+    TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
-    """Masks spans [begin, end) of the row of logits at ``row_ptr``."""
-    for index in tl.range(begin, end):
-        first = index * span
-        _mask_span(
-            row_ptr + first,
-            words_ptr + first // 32,
-            tl.minimum(span, vocab_size - first),
-            num_words - first // 32,
-            bits,
-            TILE,
-        )
+    """Masks tiles [begin, end) of the row of logits at ``row_ptr``, which is ``masked_ptr`` too.
+
+    ``num_halves``: half words of the row's bitmask; tokens beyond them are blocked. Every store
+    covers a prefix of the tile: one whose mask has holes would be compiled to load, select and
+    store of the whole tile, and so write lanes that other programs own.
+
+    The order of the statements is the order of the pipes. A select holds the scalar unit until the
+    vector unit is done with what is in front of it, so nothing of the next tile can be issued
+    before: its logits are loaded right behind the select, the half words of the one after as well,
+    and the next half words are spread in front of it, while the logits are still on their way.
+    """
+    lane = tl.arange(0, TILE)
+    start = begin * TILE
+    limit = tl.minimum(end * TILE, vocab_size)
+    if not _all_allowed(halves_ptr, start, limit, num_halves, CHUNK):
+        spread = _spread(_load_halves(halves_ptr, start, limit, num_halves, TILE), TILE)
+        logits = tl.load(row_ptr + start + lane, mask=lane < limit - start)
+        halves = _load_halves(halves_ptr, start + TILE, limit, num_halves, TILE)
+        for first in tl.range(start, limit, TILE):
+            # Bit 15 alone is -32768: any one bit is no 0 in fp16, as which 16 bits are compared.
+            allowed = (spread & bits).to(tl.int1)
+            spread = _spread(halves, TILE)
+            masked = tl.where(allowed, logits, -float("inf"))
+            second = first + TILE
+            halves = _load_halves(halves_ptr, second + TILE, limit, num_halves, TILE)
+            logits = tl.load(row_ptr + second + lane, mask=lane < limit - second)
+            tl.store(masked_ptr + first + lane, masked, mask=lane < limit - first)

@@ -17,10 +17,10 @@ def reference(workload: Workload, variant: str) -> dict[str, Array]:
     logits = workload.tensors["logits"].values.copy()
     vocab = logits.shape[1]
     words = workload.tensors["bitmask"].values
+    starts = workload.tensors["cu_num_logits"].values.tolist() if variant == "packed" else []
     for mask_row, entry in enumerate(workload.tensors["logits_indices"].values.tolist()):
         row = entry
         if variant == "packed":
-            starts = workload.tensors["cu_num_logits"].values.tolist()
             request, position = divmod(entry, int(workload.scalars["mask_stride"]))
             row = starts[request] + position
             if row >= starts[request + 1]:

@@ -1,7 +1,7 @@
 """Repetition, frequency and presence penalties on logits; verified drafts count as output.
 
-One program per core takes a run of spans, row by row. What a row does not ask for is neither read
-nor computed, and a row that asks for nothing costs three scalar loads.
+One program per core takes a run of spans, row by row. A row without a repetition penalty is not
+scaled, and a row that asks for nothing costs three scalar loads.
 """
 
 import torch
@@ -9,7 +9,7 @@ from vllm.triton_utils import tl, triton
 from vllm_ascend.ops.triton import triton_utils
 
 _PENALTIES_UB_BYTES = 192 * 1024
-_PENALTIES_LANE_BYTES = 44
+_PENALTIES_LANE_BYTES = 42
 _PENALTIES_MIN_SPAN = 1024
 _PENALTIES_SPAN_ALIGN = 256
 
@@ -17,9 +17,9 @@ _PENALTIES_SPAN_ALIGN = 256
 def _penalties_tile(ub_bytes: int) -> int:
     """Tokens a tile: the largest power of two that the Unified Buffer holds.
 
-    The compiler keeps up to eleven values of 4 bytes a token, in 95 % of the buffer.
+    The compiler keeps up to 42 bytes a token (bf16), in less than 90 % of the buffer.
     """
-    fitting = ub_bytes * 95 // 100 // _PENALTIES_LANE_BYTES
+    fitting = ub_bytes * 90 // 100 // _PENALTIES_LANE_BYTES
     return 1 << (fitting.bit_length() - 1)
 
 
@@ -79,37 +79,80 @@ def _penalties_drafts(drafts_ptr, position, after, one, two, three, four):
 
 
 @triton.jit
-def _penalties_load(
-    logits_ptr,
-    counts_ptr,
-    words_ptr,
-    first,
-    width,
-    num_words,
-    REPETITION: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """(logits, output counts, packed prompt mask) of the ``width`` tokens from ``first`` on."""
+def _penalties_bits(TILE: tl.constexpr):
+    """int16[TILE]: the bit of each lane in its half word. Made once a program."""
+    bits = tl.full((16,), 1, tl.int16) << tl.arange(0, 16).to(tl.int16)
+    return tl.broadcast_to(bits[None, :], (TILE // 16, 16)).reshape(TILE)
+
+
+@triton.jit
+def _penalties_halves(halves_ptr, first, width, num_halves, TILE: tl.constexpr):
+    """int16[TILE // 16]: the packed prompt mask of the ``width`` tokens from ``first`` on."""
+    half = tl.arange(0, TILE // 16)
+    owned = tl.minimum((width + 15) // 16, num_halves - first // 16)
+    return tl.load(halves_ptr + first // 16 + half, mask=half < owned, other=0)
+
+
+@triton.jit
+def _penalties_spread(halves, TILE: tl.constexpr):
+    """int16[TILE]: each half word, once for each of its 16 tokens. A block of 32 bytes is one."""
+    return tl.broadcast_to(halves[:, None], (TILE // 16, 16)).reshape(TILE)
+
+
+@triton.jit
+def _penalties_load(values_ptr, first, width, TILE: tl.constexpr):
+    """The ``width`` values from ``first`` on."""
     lane = tl.arange(0, TILE)
-    counts = tl.load(counts_ptr + first + lane, mask=lane < width, other=0)
-    words = 0
-    if REPETITION:
-        word = tl.arange(0, TILE // 32)
-        owned = tl.minimum((width + 31) // 32, num_words - first // 32)
-        words = tl.load(words_ptr + first // 32 + word, mask=word < owned, other=0)
-    logits = tl.load(logits_ptr + first + lane, mask=lane < width, other=0.0)
-    return logits, counts, words
+    return tl.load(values_ptr + first + lane, mask=lane < width)
+
+
+@triton.jit
+def _penalties_count(
+    counted, drafts_ptr, position, first, width, after, one, two, three, four, done, lanes,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """``counted`` and the drafts among the ``width`` tokens from ``first``; the keys that are left.
+
+    Exact below 2**24. ``done``: no draft is left beside the known keys. A draft's lane is found
+    without a select, which would hold the scalar unit: all other lanes are one away or more.
+    """
+    none = tl.full((), 1 << 62, tl.int64)
+    limit = (first + width).to(tl.int64) << 20
+    # A tile that has a draft knows four keys or all: then their number is known, unless it is four.
+    again = tl.where((one < limit) & (four == none) & (done == 0), position, 0)
+    one = tl.where(again > 0, none, one)
+    two = tl.where(again > 0, none, two)
+    three = tl.where(again > 0, none, three)
+    one, two, three, four = _penalties_drafts(drafts_ptr, again, after, one, two, three, four)
+    done = tl.where((again > 0) & (four == none), 1, done)
+    hits = (one < limit).to(tl.int32) + (two < limit).to(tl.int32) + (three < limit).to(tl.int32)
+    for _ in tl.range(0, tl.where(four < limit, position, hits)):
+        # Turns without a hit add nothing.
+        hit = one < limit
+        token = tl.where(hit, (one >> 20).to(tl.int32) - first, -1)
+        same = tl.abs(lanes - token.to(tl.float32) * (0.5 / TILE)) * (-2.0 * TILE) + 1.0
+        counted += tl.maximum(same, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        after = tl.where(hit, one, after)
+        one = tl.where(hit, two, one)
+        two = tl.where(hit, three, two)
+        three = tl.where(hit, four, three)
+        four = tl.where(hit, none, four)
+        again = tl.where((one == none) & (done == 0), position, 0)
+        one, two, three, four = _penalties_drafts(drafts_ptr, again, after, one, two, three, four)
+        done = tl.where((again > 0) & (four == none), 1, done)
+    return counted, after, one, two, three, four, done
 
 
 @triton.jit
 def _penalties_row(
     logits_ptr,
+    penalised_ptr,
     counts_ptr,
-    words_ptr,
+    halves_ptr,
     drafts_ptr,
     position,
     vocab_size,
-    num_words,
+    num_halves,
     span,
     begin,
     end,
@@ -118,79 +161,125 @@ def _penalties_row(
     presence,
     bits,
     lanes,
-    REPETITION: tl.constexpr,
-    COUNTS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Penalises spans [begin, end) of one row.
+    """Penalises spans [begin, end) of the row at ``logits_ptr``, which is ``penalised_ptr`` too.
 
     ``drafts_ptr``: the row's own token; the drafts of earlier positions lie before it.
-    REPETITION: 0 off; 1 at least 1 and of ordinary size; 2 anything. COUNTS: frequency or
-    presence has to be taken off.
+    ``repetition``: neither zero nor infinite, nor of extreme size.
 
-    The order of the statements is the order of the pipes: a span's loads are issued before the
-    store of the span in front, as soon as the last select (which holds the scalar unit) has
-    read the buffer that they fill, so data moves while the vector unit works.
+    The order of the statements is the order of the pipes: what a span needs is loaded before the
+    store of the span in front, as soon as the buffer has been read, and the half words of the
+    prompt mask one span earlier. One loop serves all rows, so that there is one set of buffers.
     """
     none = tl.full((), 1 << 62, tl.int64)
     after = ((begin * span).to(tl.int64) << 20) - 1
     one, two, three, four = _penalties_drafts(drafts_ptr, position, after, none, none, none, none)
+    done = (four == none).to(tl.int32)
     reciprocal = 1.0 / repetition
+    # A positive logit takes the reciprocal, any other the penalty. Whatever its sign, that is the
+    # lower one of the two products, or the higher one.
+    lower = (repetition > 1.0) | ((repetition < 0.0) & (repetition > -1.0))
+    higher = ((repetition > 0.0) & (repetition < 1.0)) | (repetition <= -1.0)
     lane = tl.arange(0, TILE)
     first = begin * span
     width = tl.minimum(span, vocab_size - first)
-    logits, counts, words = _penalties_load(
-        logits_ptr, counts_ptr, words_ptr, first, width, num_words, REPETITION, TILE
+    second = tl.minimum(begin + 1, end - 1) * span
+    halves = _penalties_halves(halves_ptr, first, width, num_halves, TILE)
+    spread = _penalties_spread(halves, TILE)
+    halves = _penalties_halves(
+        halves_ptr, second, tl.minimum(span, vocab_size - second), num_halves, TILE
     )
+    counts = _penalties_load(counts_ptr, first, width, TILE)
+    logits = _penalties_load(logits_ptr, first, width, TILE)
     for index in tl.range(begin, end):
-        if REPETITION:
-            prompt = ((words[:, None] & bits[None, :]) != 0).reshape(TILE)
-        counted = counts.to(tl.float32)
-        # Drafts that are tokens of this span; exact below 2**24.
-        limit = (first + width).to(tl.int64) << 20
-        for _ in tl.range(0, tl.where(one < limit, position, 0)):
-            if one < limit:
-                token = (one >> 20).to(tl.int32)
-                counted = tl.where(lanes == token - first, counted + 1, counted)
-                after = one
-                one = two
-                two = three
-                three = four
-                four = none
-                again = tl.where(one == none, position, 0)
-                one, two, three, four = _penalties_drafts(
-                    drafts_ptr, again, after, one, two, three, four
-                )
+        counted, after, one, two, three, four, done = _penalties_count(
+            counts.to(tl.float32), drafts_ptr, position, first, width,
+            after, one, two, three, four, done, lanes, TILE,
+        )  # fmt: skip
+        # Behind the last span none follows: nothing is loaded.
+        second = first + width
+        second_width = tl.where(index + 1 < end, tl.minimum(span, vocab_size - second), 0)
+        counts = _penalties_load(counts_ptr, second, second_width, TILE)
         values = logits.to(tl.float32)
-        if REPETITION:
-            seen = prompt | (counted > 0)
-            if REPETITION == 1:
-                # Of the two products the lower one is the right one: a positive logit grows less
-                # by the reciprocal, a negative one falls lower by the penalty.
-                scaled = tl.minimum(
-                    values * reciprocal, values * repetition, propagate_nan=tl.PropagateNan.ALL
-                )
-            else:
-                scaled = values * tl.where(values > 0, reciprocal, repetition)
-            values = tl.where(seen, scaled, values)
-        next_first = tl.minimum(index + 1, end - 1) * span
-        next_width = tl.minimum(span, vocab_size - next_first)
-        logits, counts, words = _penalties_load(
-            logits_ptr, counts_ptr, words_ptr, next_first, next_width, num_words, REPETITION, TILE
-        )
-        if COUNTS:
+        # A count is over each lane's number (they are below 1) or at most equal to it.
+        if lower:
+            prompt = (spread & bits).to(tl.int1)
+            scaled = tl.minimum(
+                values * reciprocal, values * repetition, propagate_nan=tl.PropagateNan.ALL
+            )
+            values = tl.where(prompt | (counted > lanes), scaled, values) - frequency * counted
+        elif higher:
+            prompt = (spread & bits).to(tl.int1)
+            scaled = tl.maximum(
+                values * reciprocal, values * repetition, propagate_nan=tl.PropagateNan.ALL
+            )
+            values = tl.where(prompt | (counted > lanes), scaled, values) - frequency * counted
+        else:
             values -= frequency * counted
-            values -= presence * tl.minimum(counted, 1.0, propagate_nan=tl.PropagateNan.ALL)
+        spread = _penalties_spread(halves, TILE)
+        logits = _penalties_load(logits_ptr, second, second_width, TILE)
+        third = tl.minimum(index + 2, end - 1) * span
+        halves = _penalties_halves(
+            halves_ptr, third, tl.minimum(span, vocab_size - third), num_halves, TILE
+        )
+        values -= presence * tl.minimum(counted, 1.0, propagate_nan=tl.PropagateNan.ALL)
         stored = values.to(logits_ptr.dtype.element_ty)
-        tl.store(logits_ptr + first + lane, stored, mask=lane < width)
-        first = next_first
-        width = next_width
+        tl.store(penalised_ptr + first + lane, stored, mask=lane < width)
+        first = second
+        width = second_width
+
+
+@triton.jit
+def _penalties_odd_row(
+    logits_ptr,
+    penalised_ptr,
+    counts_ptr,
+    halves_ptr,
+    drafts_ptr,
+    position,
+    num_halves,
+    start,
+    stop,
+    repetition,
+    frequency,
+    presence,
+    TILE: tl.constexpr,
+):
+    """Penalises tokens ``start`` to before ``stop`` by the definition, whatever the penalty is.
+
+    No service sends what ends here; short tiles leave the buffer to the other rows.
+    """
+    none = tl.full((), 1 << 62, tl.int64)
+    after = (start.to(tl.int64) << 20) - 1
+    one, two, three, four = _penalties_drafts(drafts_ptr, position, after, none, none, none, none)
+    done = (four == none).to(tl.int32)
+    reciprocal = 1.0 / repetition
+    bits = _penalties_bits(TILE)
+    lane = tl.arange(0, TILE)
+    lanes = lane.to(tl.float32) * (0.5 / TILE)
+    for first in tl.range(start, stop, TILE):
+        width = tl.minimum(TILE, stop - first)
+        halves = _penalties_halves(halves_ptr, first, width, num_halves, TILE)
+        counts = _penalties_load(counts_ptr, first, width, TILE)
+        logits = _penalties_load(logits_ptr, first, width, TILE)
+        counted, after, one, two, three, four, done = _penalties_count(
+            counts.to(tl.float32), drafts_ptr, position, first, width,
+            after, one, two, three, four, done, lanes, TILE,
+        )  # fmt: skip
+        prompt = (_penalties_spread(halves, TILE) & bits).to(tl.int1)
+        values = logits.to(tl.float32)
+        scaled = values * tl.where(values > 0, reciprocal, repetition)
+        values = tl.where(prompt | (counted > lanes), scaled, values) - frequency * counted
+        values -= presence * tl.minimum(counted, 1.0, propagate_nan=tl.PropagateNan.ALL)
+        stored = values.to(logits_ptr.dtype.element_ty)
+        tl.store(penalised_ptr + first + lane, stored, mask=lane < width)
 
 
 @triton.jit(
     do_not_specialize=[
         "logits_stride",
-        "prompt_bin_mask_stride",
+        "prompt_halves_stride",
         "output_bin_counts_stride",
         "vocab_size",
         "span",
@@ -200,6 +289,7 @@ def _penalties_row(
 )
 def _penalties_kernel(
     logits_ptr,
+    penalised_ptr,
     logits_stride,
     expanded_idx_mapping_ptr,
     token_ids_ptr,
@@ -207,8 +297,8 @@ def _penalties_kernel(
     repetition_penalty_ptr,
     frequency_penalty_ptr,
     presence_penalty_ptr,
-    prompt_bin_mask_ptr,
-    prompt_bin_mask_stride,
+    prompt_halves_ptr,
+    prompt_halves_stride,
     output_bin_counts_ptr,
     output_bin_counts_stride,
     vocab_size,
@@ -217,7 +307,12 @@ def _penalties_kernel(
     tasks,
     TILE: tl.constexpr,
 ):
-    """A task is a span of a row. Sizes are run-time values: one compilation serves them all."""
+    """A task is a span of a row. Sizes are run-time values: one compilation serves them all.
+
+    ``penalised_ptr``: the logits once more, to be stored to. Within one argument the compiler
+    orders every load behind the store in front of it. ``prompt_halves_ptr``: the prompt masks as
+    int16: a half word fills one block of the Unified Buffer when it is spread over its 16 tokens.
+    """
     begin, end = _penalties_share(tasks)
     stop = (end + spans_per_row - 1) // spans_per_row
     # Where no row asks for penalties, the constants below would be most of the time.
@@ -229,8 +324,8 @@ def _penalties_kernel(
         asked += (repeats | counts | (tl.load(presence_penalty_ptr + state) != 0.0)).to(tl.int32)
     if asked == 0:
         return
-    bits = tl.full((32,), 1, tl.int32) << tl.arange(0, 32)
-    lanes = tl.arange(0, TILE)
+    bits = _penalties_bits(TILE)
+    lanes = tl.arange(0, TILE).to(tl.float32) * (0.5 / TILE)
     for row in tl.range(begin // spans_per_row, stop):
         # 64 bits: a row may lie more than 2**31 elements from the start.
         state = tl.load(expanded_idx_mapping_ptr + row).to(tl.int64)
@@ -245,33 +340,21 @@ def _penalties_kernel(
             last = tl.minimum(end - row * spans_per_row, spans_per_row)
             logits_row = logits_ptr + row * logits_stride.to(tl.int64)
             counts_row = output_bin_counts_ptr + state * output_bin_counts_stride
-            words_row = prompt_bin_mask_ptr + state * prompt_bin_mask_stride
-            # By their bits: taking off -0.0 turns a logit of -0.0 into 0.0, taking off 0.0 not.
-            signs = frequency.to(tl.int32, bitcast=True) | presence.to(tl.int32, bitcast=True)
-            if repeats == 0:
+            halves_row = prompt_halves_ptr + state * prompt_halves_stride
+            penalised_row = penalised_ptr + row * logits_stride.to(tl.int64)
+            size = tl.abs(repetition)
+            if (size > 1e-30) & (size < 1e30):
                 _penalties_row(
-                    logits_row, counts_row, words_row, token_ids_ptr + row, position,
-                    vocab_size, prompt_bin_mask_stride, span, first, last,
-                    repetition, frequency, presence, bits, lanes, 0, True, TILE,
+                    logits_row, penalised_row, counts_row, halves_row, token_ids_ptr + row,
+                    position, vocab_size, prompt_halves_stride, span, first, last,
+                    repetition, frequency, presence, bits, lanes, TILE,
                 )  # fmt: skip
-            elif (repetition >= 1.0) & (repetition < 1e30):
-                if signs == 0:
-                    _penalties_row(
-                        logits_row, counts_row, words_row, token_ids_ptr + row, position,
-                        vocab_size, prompt_bin_mask_stride, span, first, last,
-                        repetition, frequency, presence, bits, lanes, 1, False, TILE,
-                    )  # fmt: skip
-                else:
-                    _penalties_row(
-                        logits_row, counts_row, words_row, token_ids_ptr + row, position,
-                        vocab_size, prompt_bin_mask_stride, span, first, last,
-                        repetition, frequency, presence, bits, lanes, 1, True, TILE,
-                    )  # fmt: skip
             else:
-                _penalties_row(
-                    logits_row, counts_row, words_row, token_ids_ptr + row, position,
-                    vocab_size, prompt_bin_mask_stride, span, first, last,
-                    repetition, frequency, presence, bits, lanes, 2, True, TILE,
+                _penalties_odd_row(
+                    logits_row, penalised_row, counts_row, halves_row, token_ids_ptr + row,
+                    position, prompt_halves_stride, first * span,
+                    tl.minimum(last * span, vocab_size),
+                    repetition, frequency, presence, TILE // 16,
                 )  # fmt: skip
 
 
@@ -304,6 +387,7 @@ def apply_penalties(
     tasks = num_rows * spans_per_row
     _penalties_kernel[(min(num_cores, tasks),)](
         logits,
+        logits,
         logits.stride(0),
         expanded_idx_mapping,
         token_ids,
@@ -311,8 +395,8 @@ def apply_penalties(
         repetition_penalty,
         frequency_penalty,
         presence_penalty,
-        prompt_bin_mask,
-        prompt_bin_mask.stride(0),
+        prompt_bin_mask.view(torch.int16),
+        2 * prompt_bin_mask.stride(0),
         output_bin_counts,
         output_bin_counts.stride(0),
         vocab_size,

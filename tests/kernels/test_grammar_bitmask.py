@@ -1,20 +1,17 @@
-"""The port grammar_bitmask: how it cuts rows, and its values in each variant."""
+"""The port grammar_bitmask: how it sizes tiles, and its values in each variant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ascendport.checks import baseline, oracle
 from ascendport.checks.subject import Options, Subject
 from tests.conftest import ReleaseTree
 from tests.kernels.subjects import assert_every_case_passes, pure_functions, subject
 
-Split = Callable[[int, int, int, int], tuple[int, int]]
+KIB = 1024
 
 VARIANTS = [
     pytest.param("0.26.0rc1", id="worker-v2"),
@@ -40,42 +37,20 @@ def _subject(tree: Path, options: Options) -> Subject:
     return subject(tree, "grammar_bitmask", options)
 
 
-@pytest.fixture(scope="module")
-def split() -> Split:
-    names = pure_functions("grammar_bitmask", "_split_grammar_rows")
-    alone: Split = names["_split_grammar_rows"]
-    return alone
-
-
-@given(
-    rows=st.integers(1, 5000),
-    vocab=st.integers(1, 300_000),
-    cores=st.integers(1, 64),
-    tile=st.sampled_from([4096, 8192]),
-)
-def test_spans_cover_a_row_once_in_the_fewest_rounds(
-    split: Split, rows: int, vocab: int, cores: int, tile: int
-) -> None:
-    spans, span = split(rows, vocab, cores, tile)
-    assert (spans - 1) * span < vocab <= spans * span
-    assert span <= tile
-    assert span % 256 == 0
-    fewest = -(-vocab // tile)
-    assert -(-rows * spans // cores) <= -(-rows * fewest // cores)
-
-
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("ub_bytes", "element_size", "expected"),
     [
-        pytest.param(1, (40, 3840), id="one-row-uses-every-core"),
-        pytest.param(8, (20, 7680), id="eight-rows-fill-four-rounds"),
-        pytest.param(64, (19, 8192), id="many-rows-take-full-tiles"),
+        pytest.param(192 * KIB, 2, 8192, id="A2-16-bits"),
+        pytest.param(192 * KIB, 4, 4096, id="A2-32-bits"),
+        pytest.param(248 * KIB, 2, 8192, id="A5-16-bits"),
+        pytest.param(248 * KIB, 4, 4096, id="A5-32-bits"),
+        pytest.param(128 * KIB, 2, 4096, id="smaller"),
+        pytest.param(512 * KIB, 4, 16384, id="larger"),
     ],
 )
-def test_rows_of_151936_tokens_on_40_cores(
-    split: Split, rows: int, expected: tuple[int, int]
-) -> None:
-    assert split(rows, 151936, 40, 8192) == expected
+def test_tile_fits_the_buffer(ub_bytes: int, element_size: int, expected: int) -> None:
+    names = pure_functions("grammar_bitmask", "_grammar_tile")
+    assert names["_grammar_tile"](ub_bytes, element_size) == expected
 
 
 @pytest.mark.ascend
