@@ -25,6 +25,11 @@ def every(port: Port) -> tuple[Scenario, ...]:
     return found
 
 
+def has_scenarios(port: Port) -> bool:
+    """Whether scenarios are among what proves the port: it names no checks, or brings some."""
+    return not port.manifest.checks or (port.folder / port.manifest.cases).is_file()
+
+
 def scenarios(port: Port, variant: str, names: tuple[str, ...] = ()) -> tuple[Scenario, ...]:
     """The scenarios for a variant; only the named ones where names are given.
 

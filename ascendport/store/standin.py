@@ -9,6 +9,7 @@ Where vllm itself is installed at the version that the release pins, only the pa
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -141,11 +142,36 @@ def _specs() -> dict[str, Any]:
         "AttentionSpec": attention,
         "FullAttentionSpec": type("FullAttentionSpec", (attention,), {}),
         "MambaSpec": type("MambaSpec", (spec,), {}),
+        "SlidingWindowSpec": type("SlidingWindowSpec", (attention,), {}),
         "UniformTypeKVCacheSpecs": type("UniformTypeKVCacheSpecs", (spec,), {}),
         "KVCacheConfig": opaque("KVCacheConfig"),
         "KVCacheGroupSpec": opaque("KVCacheGroupSpec"),
         "KVCacheTensor": opaque("KVCacheTensor"),
     }
+
+
+class Encoder:
+    """``MsgpackEncoder``: frames of what it is given; of JSON, which the store's lists fit."""
+
+    def encode(self, value: object) -> list[bytes]:
+        return [json.dumps(value).encode()]
+
+
+class Decoder:
+    """``MsgpackDecoder``: what `Encoder` made frames of; raises on any others."""
+
+    def decode(self, frames: Any) -> Any:
+        first, *others = frames
+        if others:
+            raise ValueError(f"{len(others)} frames too many")
+        return json.loads(bytes(getattr(first, "buffer", first)))
+
+
+def make_socket(context: Any, path: str, kind: int, bind: bool | None = None, **_: object) -> Any:
+    """``make_zmq_socket``: a socket that is bound or connected to ``path``."""
+    socket = context.socket(kind)
+    (socket.bind if bind else socket.connect)(path)
+    return socket
 
 
 def _version_is(*args: object) -> bool:
@@ -171,8 +197,16 @@ VLLM: Mapping[str, Mapping[str, Any]] = {
         "get_tensor_model_parallel_rank": zero,
         "get_tensor_model_parallel_world_size": one,
     },
-    "vllm.distributed.kv_events": {"BlockStored": BlockStored},
+    "vllm.distributed.kv_events": {
+        "BlockStored": BlockStored,
+        "KVCacheEvent": opaque("KVCacheEvent"),
+        "KVConnectorKVEvents": opaque("KVConnectorKVEvents"),
+        "KVEventAggregator": opaque("KVEventAggregator"),
+    },
     "vllm.distributed.kv_transfer.kv_connector.v1.base": {
+        "KVConnectorBase_V1": opaque("KVConnectorBase_V1"),
+        "KVConnectorRole": opaque("KVConnectorRole"),
+        "SupportsHMA": opaque("SupportsHMA"),
         "KVConnectorMetadata": Metadata,
         "KVConnectorWorkerMetadata": Metadata,
     },
@@ -189,24 +223,38 @@ VLLM: Mapping[str, Mapping[str, Any]] = {
     "vllm.envs": {
         name: value for name, value in vars(Environment).items() if not name.startswith("_")
     },
+    "vllm.forward_context": {"ForwardContext": opaque("ForwardContext")},
     "vllm.logger": {"logger": LOGGER},
     "vllm.platforms": {"current_platform": SimpleNamespace()},
     "vllm.platforms.interface": {"set_assigned_physical_gpu_ids": nothing},
     "vllm.utils.math_utils": {"cdiv": cdiv},
-    "vllm.utils.network_utils": {"get_ip": lambda: "127.0.0.1", "split_host_port": nothing},
+    "vllm.utils.network_utils": {
+        "get_ip": lambda: "127.0.0.1",
+        "make_zmq_socket": make_socket,
+        "split_host_port": nothing,
+    },
+    "vllm.v1.attention.backend": {"AttentionMetadata": opaque("AttentionMetadata")},
     "vllm.v1.core.block_pool": {"BlockPool": opaque("BlockPool")},
+    "vllm.v1.core.kv_cache_manager": {"KVCacheBlocks": opaque("KVCacheBlocks")},
     "vllm.v1.core.kv_cache_utils": {
         "BlockHash": bytes,
         "BlockHashList": list,
         "KVCacheBlock": opaque("KVCacheBlock"),
         "maybe_convert_block_hash": same,
     },
-    "vllm.v1.core.sched.output": {"NewRequestData": opaque("NewRequestData")},
+    "vllm.v1.core.sched.output": {
+        "NewRequestData": opaque("NewRequestData"),
+        "SchedulerOutput": opaque("SchedulerOutput"),
+    },
     "vllm.v1.core.single_type_kv_cache_manager": {
         "SingleTypeKVCacheManager": opaque("SingleTypeKVCacheManager"),
     },
     "vllm.v1.kv_cache_interface": _specs(),
     "vllm.v1.metrics.utils": {"create_metric_per_engine": nothing},
+    "vllm.v1.outputs": {"KVConnectorOutput": opaque("KVConnectorOutput")},
+    "vllm.v1.request": {"Request": opaque("Request")},
+    "vllm.v1.serial_utils": {"MsgpackDecoder": Decoder, "MsgpackEncoder": Encoder},
+    "vllm.v1.worker": {"mamba_utils": SimpleNamespace()},
 }
 """vllm's part. `LOGGER` keeps no records of its own: the harness adds a handler."""
 

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,12 +27,14 @@ BUILD_INFO = "vllm_ascend/_build_info.py"
 
 @dataclass(frozen=True)
 class Outcomes:
-    """``tests``: identifier → passed, failed, skipped or error. ``problem``: why there are none;
-    ``said``: the end of what pytest printed."""
+    """``tests``: identifier → passed, failed, skipped, xfailed (expected to fail, and did) or
+    error. ``why``: identifier → what is said of a test that did not pass. ``problem``: why there
+    are none; ``said``: the end of what pytest printed."""
 
     tests: Mapping[str, str]
     problem: str = ""
     said: str = ""
+    why: Mapping[str, str] = field(default_factory=dict)
 
     def passed(self) -> frozenset[str]:
         return frozenset(name for name, outcome in self.tests.items() if outcome == "passed")
@@ -55,14 +57,22 @@ def which() -> str:
 
 
 @contextmanager
-def running(root: Path, files: Mapping[str, bytes], timeout_s: float) -> Iterator[Running]:
+def running(
+    root: Path,
+    files: Mapping[str, bytes],
+    timeout_s: float,
+    tests: Sequence[str] = (TESTS,),
+    more: Sequence[str] = (),
+) -> Iterator[Running]:
     """Starts the tests on a copy of the checkout with ``files`` (path → contents) in it. They are
-    stopped, and the copy removed, at the end of the block."""
+    stopped, and the copy removed, at the end of the block.
+
+    ``tests``: files and folders; ``more``: further options of pytest."""
     with tempfile.TemporaryDirectory(prefix="ascendport-") as directory:
         copy = Path(directory) / "tree"
         _copy(root, copy)
         write_tree(copy, files)
-        started = Running(copy, timeout_s)
+        started = Running(copy, timeout_s, tests, more)
         try:
             yield started
         finally:
@@ -72,11 +82,13 @@ def running(root: Path, files: Mapping[str, bytes], timeout_s: float) -> Iterato
 class Running:
     """pytest in a child process of its own session."""
 
-    def __init__(self, tree: Path, timeout_s: float) -> None:
+    def __init__(
+        self, tree: Path, timeout_s: float, tests: Sequence[str], more: Sequence[str]
+    ) -> None:
         self.report = tree.parent / "report.xml"
         self.log = tree.parent / "log"
         self.timeout_s = timeout_s
-        command = [sys.executable, "-m", "pytest", TESTS, "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider", *more]
         command += ["-c", os.devnull, "--rootdir", str(tree), "--continue-on-collection-errors"]
         command += [f"--junitxml={self.report}"]
         if not installed_vllm():
@@ -111,7 +123,9 @@ class Running:
             tree = ElementTree.parse(self.report)
         except (OSError, ElementTree.ParseError):
             return Outcomes({}, f"pytest ended with status {self.process.returncode}", said)
-        return Outcomes({_name(case): _outcome(case) for case in tree.iter("testcase")}, "", said)
+        cases = list(tree.iter("testcase"))
+        why = {_name(case): _why(case) for case in cases if _outcome(case) != "passed"}
+        return Outcomes({_name(case): _outcome(case) for case in cases}, "", said, why)
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -125,9 +139,17 @@ def _name(case: ElementTree.Element) -> str:
 
 def _outcome(case: ElementTree.Element) -> str:
     for found in ("failure", "error", "skipped"):
-        if case.find(found) is not None:
+        said = case.find(found)
+        if said is not None:
+            if said.get("type") == "pytest.xfail":
+                return "xfailed"
             return {"failure": "failed"}.get(found, found)
     return "passed"
+
+
+def _why(case: ElementTree.Element) -> str:
+    said = [child.get("message", "") for child in case if child.get("message")]
+    return said[0] if said else ""
 
 
 def _copy(root: Path, copy: Path) -> None:
