@@ -142,6 +142,6 @@ def test_grammar_bitmask_fits_everywhere(grammar: CheckResult) -> None:
 @pytest.mark.network
 def test_grammar_bitmask_ends_the_scalar_loop_and_the_stray_lanes(grammar: CheckResult) -> None:
     figures = grammar.cases[0].figures
-    assert figures["scalar loops"] == "1 (1024) → 1 (32)"
+    assert figures["scalar loops"] == "1 (1024) → 1 (16)"
     assert figures["stray stores"] == "1 → 0"
     assert "largest grid 65537 → 40, programs to compile 6 → 3" in grammar.reason

@@ -132,8 +132,8 @@ def test_grammar_bitmask_is_clean_and_moves_only_what_it_must(release_tree: Rele
     # All tokens allowed: the logits (3 × 32001 × 2 bytes) are neither read nor written.
     assert figures["all-bf16"]["MB written"] == "0.197 → 0"
     assert float(str(figures["all-bf16"]["MB read"]).split("→")[1]) < 0.013
-    # None allowed: written, not read.
+    # None allowed: every token is written once, and read once with its bits.
     assert str(figures["none-bf16"]["MB written"]).endswith("→ 0.192")
-    assert float(str(figures["none-bf16"]["MB read"]).split("→")[1]) < 0.021
+    assert float(str(figures["none-bf16"]["MB read"]).split("→")[1]) < 0.192 * 17 / 16 + 0.001
     # Upstream's kernel leaves its rows.
     assert "out-of-bounds" in str(figures["random-fp32"]["before"])
