@@ -8,8 +8,9 @@ from __future__ import annotations
 from ascendport.checks import kernel_tests
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.subject import Subject
+from ascendport.harness.pytest_child import Outcomes
 from ascendport.ports.manifest import Kind
-from ascendport.store.upstream import TESTS, Outcomes, missing, running, which
+from ascendport.store.upstream import TESTS, missing, running, which
 
 NAME = "upstream-tests"
 SUMMARY = "the checkout's own tests pass after as they did before"

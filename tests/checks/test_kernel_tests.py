@@ -11,7 +11,8 @@ from ascendport.checks import kernel_tests, upstream_tests
 from ascendport.checks.kernel_tests import judge
 from ascendport.checks.outcome import CheckResult, Outcome
 from ascendport.checks.subject import Options, Subject
-from ascendport.harness.upstream import TOO_LONG, Outcomes, files_testing
+from ascendport.harness.pytest_child import Outcomes
+from ascendport.harness.upstream import TOO_LONG, files_testing
 from tests.conftest import ReleaseTree
 from tests.evil import texts
 from tests.evil.build import subject
@@ -23,7 +24,7 @@ CONTESTED = {"test_ranks": "it counts otherwise"}
 def _outcomes(**found: str) -> Outcomes:
     return Outcomes(
         {f"tests.ops.{name.replace('__', '::')}": how for name, how in found.items()},
-        {f"tests.ops.{name.replace('__', '::')}": f"why {how}" for name, how in found.items()},
+        why={f"tests.ops.{name.replace('__', '::')}": f"why {how}" for name, how in found.items()},
     )
 
 
@@ -107,7 +108,7 @@ def test_a_contested_test_that_passes_is_a_stale_claim() -> None:
 
 
 def test_no_end_or_no_test_before_is_not_run() -> None:
-    nothing = Outcomes({}, {}, "no end after 5 s")
+    nothing = Outcomes({}, "no end after 5 s")
     passing = _outcomes(test_a__test_x="passed")
     assert judge(nothing, passing, {}).outcome is Outcome.NOT_RUN
     assert judge(_outcomes(test_a__test_x="failed"), passing, {}).outcome is Outcome.NOT_RUN

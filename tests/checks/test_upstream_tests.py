@@ -8,8 +8,8 @@ from ascendport.checks import upstream_tests
 from ascendport.checks.outcome import Outcome
 from ascendport.checks.subject import Options, Subject
 from ascendport.checks.upstream_tests import judge
+from ascendport.harness.pytest_child import Outcomes
 from ascendport.store import upstream
-from ascendport.store.upstream import Outcomes
 from tests.conftest import ReleaseTree
 
 PREFIX = "tests.ut.distributed.ascend_store"
