@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -366,7 +367,9 @@ def verify(
 
     gc.enable()
     sink = Sink(json_to)
-    options = commands.options(soc or (), case or (), seed, large, repeats=repeats, minutes=minutes)
+    options = replace(
+        commands.options(soc or (), case or (), seed, large), repeats=repeats, minutes=minutes
+    )
     with progress(sink.errors) as watch:
         verdict = commands.verify(
             checkout, only or (), ports or (), check or (), require or (), options, sink.note, watch

@@ -66,15 +66,7 @@ class Verdict:
     """Ports that are in over an original that they do not know."""
 
 
-def options(
-    socs: Names,
-    cases: Names,
-    seed: int,
-    large: bool,
-    *,
-    repeats: int | None = None,
-    minutes: float | None = None,
-) -> Options:
+def options(socs: Names, cases: Names, seed: int, large: bool) -> Options:
     """The user's choices, checked.
 
     Raises:
@@ -84,10 +76,7 @@ def options(
     from ascendport.checks.subject import Options
 
     names = tuple(dict.fromkeys(soc.soc(name).name for name in socs))
-    chosen = Options(socs=names or soc.DEFAULTS, cases=tuple(cases), seed=seed, large=large)
-    if repeats is not None:
-        chosen = replace(chosen, repeats=repeats)
-    return chosen if minutes is None else replace(chosen, minutes=minutes)
+    return Options(socs=names or soc.DEFAULTS, cases=tuple(cases), seed=seed, large=large)
 
 
 def one_soc(name: str) -> Soc:

@@ -78,7 +78,7 @@ def measured(root: Path, files: Mapping[str, bytes], left_out: Sequence[str] = (
         with running(root, files, TIMEOUT_S, (TESTS,), more) as started:
             outcomes = started.outcomes()
         if outcomes.problem or not report.exists():
-            said = outcomes.problem or outcomes.said
+            said = outcomes.problem or "no coverage was written"
             raise UserError(f"the tests did not run to their end ({said})", where=root)
         return read(json.loads(report.read_text("utf-8")))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.subject import Subject
-from ascendport.store.failures import Shown, Suite, short, shown, some, tests_of
+from ascendport.store.failures import Shown, short, shown, some, tests_of
 from ascendport.store.upstream import missing, which
 
 NAME = "failures"
@@ -35,10 +35,10 @@ def run(subject: Subject) -> CheckResult:
     if subject.port.manifest.tests:
         after = shown(root, subject.after, tests, timeout_s)
     subject.progress(NAME, 3, 3)
-    return judge(before, raw, after, mends=bool(subject.port.manifest.tests), tests=tests)
+    return judge(before, raw, after, mends=bool(subject.port.manifest.tests))
 
 
-def judge(before: Shown, raw: Shown, after: Shown, *, mends: bool, tests: Suite) -> CheckResult:
+def judge(before: Shown, raw: Shown, after: Shown, *, mends: bool) -> CheckResult:
     """``before``: the tests on the pristine tree; ``raw``: the same, where nothing is expected to
     fail; ``after``: on the tree with the port in it."""
     for side, one in (("before", before), ("with --runxfail", raw), ("after", after)):

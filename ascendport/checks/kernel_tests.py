@@ -11,14 +11,8 @@ from ascendport.checks.outcome import CaseResult, CheckResult, Figure, Outcome
 from ascendport.checks.subject import Subject
 from ascendport.harness.interpret import MODULES, missing_modules
 from ascendport.harness.portcode import load_port
-from ascendport.harness.upstream import (
-    LIMIT_S,
-    STANDS_IN,
-    TOO_LONG,
-    Outcomes,
-    Running,
-    files_testing,
-)
+from ascendport.harness.pytest_child import Outcomes
+from ascendport.harness.upstream import LIMIT_S, STANDS_IN, TOO_LONG, files_testing, start
 from ascendport.harness.workspace import workspace
 
 NAME = "upstream-tests"
@@ -35,9 +29,7 @@ def run(subject: Subject) -> CheckResult:
     code = load_port(subject.port)
     if code.interpreter:
         return CheckResult.not_run(NAME, code.interpreter)
-    wanted = {
-        target.file: frozenset((*target.replace, *target.add)) for target in subject.variant.targets
-    }
+    wanted = {target.file: frozenset(target.symbols) for target in subject.variant.targets}
     tests = files_testing(subject.checkout.root, wanted)
     if not tests:
         return CheckResult.not_run(NAME, "the checkout has no test of what the port replaces")
@@ -51,7 +43,7 @@ def run(subject: Subject) -> CheckResult:
         for side, tree in (("before", places.before), ("after", places.after)):
             scratch = places.scratch / side
             scratch.mkdir()
-            running[side] = Running(tree, tests, scratch, limit_s)
+            running[side] = start(tree, tests, scratch, limit_s)
             stack.callback(running[side].stop)
         before = running["before"].outcomes()
         subject.progress(NAME, 1, 2)

@@ -37,11 +37,7 @@ def run(subject: Subject) -> CheckResult:
 
 
 def _case(subject: Subject, fix: Fix, tests: Suite, whole: Shown) -> CaseResult:
-    mine = {
-        normal(symbol)
-        for target in subject.variant.targets
-        for symbol in (*target.changes, *target.add)
-    }
+    mine = {normal(symbol) for target in subject.variant.targets for symbol in target.symbols}
     if not fix.symbols & mine:
         reason = "this release needs no such mend"
         return CaseResult(fix.name, Outcome.NOT_RUN, reason, {"defects": ", ".join(fix.defects)})

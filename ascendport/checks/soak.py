@@ -23,18 +23,11 @@ GRACE_S = 240.0
 def run(subject: Subject) -> CheckResult:
     """One case a store: in memory, and a real Mooncake where it is installed. The time asked for
     is shared by them."""
-    reason = pairs.missing() or missing()
+    reason = pairs.missing("zmq")
     if reason:
         return CheckResult.not_run(NAME, reason)
     with workspace(subject.checkout.root, subject.before, subject.after) as places:
         return CheckResult.of(NAME, tuple(_cases(subject, places)))
-
-
-def missing() -> str:
-    """What this check lacks here, with the remedy; empty: nothing."""
-    from importlib.util import find_spec
-
-    return "" if find_spec("zmq") else "needs pyzmq; pip install 'ascendport[store]'"
 
 
 def _cases(subject: Subject, places: Workspace) -> Iterator[CaseResult]:

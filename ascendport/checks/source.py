@@ -62,7 +62,7 @@ def _target(subject: Subject, target: Target) -> Iterator[CaseResult]:
     before = parse(subject.before[target.file], target.file)
     after = parse(subject.after[target.file], target.file)
     source = index(parse(subject.port.text(target), target.source))
-    declared = {normal(symbol) for symbol in (*target.changes, *target.add)}
+    declared = {normal(symbol) for symbol in target.symbols}
     for symbol in (*target.replace, *target.add):
         yield _symbol(subject, target, symbol, before, after, source)
     for symbol, decorator in target.decorate.items():
@@ -138,7 +138,7 @@ def _users(subject: Subject, target: Target, symbol: str, before: ast.Module) ->
     """Who uses a replaced symbol besides the declared ones: vllm through the entry, undeclared
     code of the same file, other files of the tree."""
     users = ["vllm"] if symbol == subject.variant.entry else []
-    declared = {normal(name) for name in (*target.changes, *target.add)}
+    declared = {normal(name) for name in target.symbols}
     name = symbol.rpartition(".")[2]
     inside = {
         id(node) for known, nodes in index(before).items() if known in declared for node in nodes

@@ -57,7 +57,7 @@ def _target(
 ) -> list[CaseResult]:
     from ascendport.wiring.routes import reach
 
-    symbols = (*target.changes, *target.add)
+    symbols = target.symbols
     if source is None:
         reason = f"{target.file} is not in the tree"
         return [CaseResult(symbol, Outcome.FAILED, reason) for symbol in symbols]

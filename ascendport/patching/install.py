@@ -14,7 +14,7 @@ from ascendport.errors import UserError
 from ascendport.patching.splice import splice
 from ascendport.patching.state import NewFileRecord, PortRecord, TargetRecord, sha256
 from ascendport.ports.digest import normal
-from ascendport.ports.manifest import Port, Variant
+from ascendport.ports.manifest import Port, Target, Variant
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,12 @@ class Edit:
     add: tuple[str, ...]
     decorate: tuple[tuple[str, str], ...] = ()
     """Pairs of a function and the decorator that is put on it."""
+
+    @classmethod
+    def of(cls, target: Target | TargetRecord, source: bytes) -> Edit:
+        """What a manifest, or a record of one, declares for a file; ``source``: the port's text."""
+        decorate = tuple(target.decorate.items())
+        return cls(target.file, source, target.replace, target.add, decorate)
 
     def symbols(self) -> tuple[str, ...]:
         """Every symbol that it brings or changes, as `ports.digest.normal` spells them."""
@@ -51,32 +57,14 @@ class Install:
         Raises:
             UserError: a source file cannot be read.
         """
-        edits = tuple(
-            Edit(
-                target.file,
-                port.text(target),
-                target.replace,
-                target.add,
-                tuple(target.decorate.items()),
-            )
-            for target in variant.targets
-        )
+        edits = tuple(Edit.of(target, port.text(target)) for target in variant.targets)
         new_files = tuple((new.file, port.read(new.source)) for new in variant.new_files)
         return cls(port.name, variant.name, forced, edits, new_files)
 
     @classmethod
     def of_record(cls, name: str, record: PortRecord, read: Callable[[str], bytes]) -> Install:
         """The port as the state recorded it; ``read`` gives an object by its hash."""
-        edits = tuple(
-            Edit(
-                target.file,
-                read(target.source),
-                target.replace,
-                target.add,
-                tuple(target.decorate.items()),
-            )
-            for target in record.targets
-        )
+        edits = tuple(Edit.of(target, read(target.source)) for target in record.targets)
         new_files = tuple((new.file, read(new.source)) for new in record.new_files)
         return cls(name, record.variant, record.forced, edits, new_files)
 

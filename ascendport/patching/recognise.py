@@ -156,14 +156,14 @@ def _compare_target(found: _Found, port: Port, target: Target, raw: bytes | None
     found.declared += len(target.changes) + len(target.add)
     found.changed += len(target.changes)
     if raw is None:
-        first = (*target.changes, *target.add)[0]
+        first = target.symbols[0]
         found.problems.append(Problem(file, first, f"no file {file}", False, False))
         return
     try:
         theirs = _symbols(raw, file)
     except UserError as error:
         found.present = True
-        first = (*target.changes, *target.add)[0]
+        first = target.symbols[0]
         found.problems.append(Problem(file, first, str(error), False, False))
         return
     if not target.changes:

@@ -71,6 +71,11 @@ class Target(_Model):
         """Symbols that the file must have: those replaced, then those decorated."""
         return (*self.replace, *self.decorate)
 
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Every symbol that it is about: those changed, then those added."""
+        return (*self.changes, *self.add)
+
     @model_validator(mode="after")
     def _complete(self) -> Target:
         if not self.changes and not self.add:

@@ -56,24 +56,26 @@ class Chaos:
         Raises:
             GoneError: at random, where ``breaks``.
         """
-        if self.breaks and self._draw(self.rate / 4):
-            self._raise(operation, "breaks")
+        if self.breaks and self.draw(self.rate / 4):
+            with self._lock:
+                self.injected[f"{operation} breaks"] += 1
+            raise _gone(operation, "breaks")
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
         kind = self._kind("exists", "raises", "codes", "short")
         if kind == "raises":
-            self._raise("exists", "raises")
+            raise _gone("exists", kind)
         answer = list(self.inner.batch_is_exist(keys))
         for at in self._some(len(keys)) if kind == "codes" else ():
             answer[at] = REFUSED
-        return self._short(answer) if kind == "short" else answer
+        return answer[: len(answer) // 2] if kind == "short" else answer
 
     def batch_put_from_multi_buffers(
         self, keys: Sequence[str], addresses: Any, sizes: Any, *rest: Any
     ) -> list[int]:
         kind = self._kind("put", "raises", "raises-late", "codes", "short")
         if kind == "raises":
-            self._raise("put", "raises")
+            raise _gone("put", kind)
         refused = set(self._some(len(keys))) if kind == "codes" else set()
         taken = [at for at in range(len(keys)) if at not in refused]
         answer = [REFUSED] * len(keys)
@@ -87,32 +89,29 @@ class Chaos:
             for at, code in zip(taken, codes, strict=True):
                 answer[at] = code
         if kind == "raises-late":
-            self._raise("put", "raises-late")
-        return self._short(answer) if kind == "short" else answer
+            raise _gone("put", kind)
+        return answer[: len(answer) // 2] if kind == "short" else answer
 
     def batch_get_into_multi_buffers(
         self, keys: Sequence[str], addresses: Any, sizes: Any
     ) -> list[int]:
         kind = self._kind("get", "raises", "codes", "short")
         if kind == "raises":
-            self._raise("get", "raises")
+            raise _gone("get", kind)
         answer = list(self.inner.batch_get_into_multi_buffers(keys, addresses, sizes))
         for at in self._some(len(keys)) if kind == "codes" else ():
             # The transfer broke off in the middle of the block.
             answer[at] = REFUSED
             place, length = int(addresses[at][-1]), int(sizes[at][-1])
             ctypes.memset(place, 0x5A, length)
-        return self._short(answer) if kind == "short" else answer
+        return answer[: len(answer) // 2] if kind == "short" else answer
 
     def draw(self, rate: float) -> bool:
         """True in a share ``rate`` of calls: for failures outside of the store."""
-        return self._draw(rate)
-
-    # --- inside ---
-
-    def _draw(self, rate: float) -> bool:
         with self._lock:
             return bool(self._rng.random() < rate)
+
+    # --- inside ---
 
     def _kind(self, operation: str, *kinds: str) -> str:
         """What goes wrong in this call; empty: nothing."""
@@ -129,11 +128,6 @@ class Chaos:
             picked = self._rng.permutation(count)[: self._rng.integers(1, max(count, 1) + 1)]
         return sorted(int(at) for at in picked)
 
-    def _short(self, answer: list[int]) -> list[int]:
-        return answer[: len(answer) // 2]
 
-    def _raise(self, operation: str, kind: str) -> None:
-        if kind == "breaks":
-            with self._lock:
-                self.injected[f"{operation} breaks"] += 1
-        raise GoneError(f"{operation}: the store fails ({kind})")
+def _gone(operation: str, kind: str) -> GoneError:
+    return GoneError(f"{operation}: the store fails ({kind})")

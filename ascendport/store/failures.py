@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 
 from ascendport.checks.subject import Subject
 from ascendport.errors import UserError
+from ascendport.harness.pytest_child import Outcomes
 from ascendport.patching.recognise import Status, match
 from ascendport.ports.manifest import load
-from ascendport.store.upstream import Outcomes, running
+from ascendport.store.upstream import running
 
 _DEFECT = re.compile(r"^defect (\S+)")
 _OPTIONS = ("-p", "no:randomly")
@@ -87,7 +88,7 @@ def shown(
 def judged(outcomes: Outcomes) -> Shown:
     """What pytest answered, sorted."""
     if outcomes.problem:
-        return Shown(problem=f"{outcomes.problem}: {outcomes.said}".rstrip(": "))
+        return Shown(problem=outcomes.problem)
     expected: dict[str, str] = {}
     broken: dict[str, str] = {}
     skipped: dict[str, str] = {}

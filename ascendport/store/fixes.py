@@ -96,7 +96,7 @@ def _check(port: Port, fixes: tuple[Fix, ...], path: Path) -> None:
 def _declared(port: Port) -> Iterator[str]:
     for variant in port.manifest.variants:
         for target in variant.targets:
-            yield from map(normal, (*target.changes, *target.add))
+            yield from map(normal, target.symbols)
 
 
 def without(subject: Subject, fix: Fix) -> dict[str, bytes]:

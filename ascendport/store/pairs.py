@@ -23,9 +23,10 @@ class Pair:
     after: Facts | Failure
 
 
-def missing() -> str:
-    """What the harness lacks here, with the remedy; empty: nothing."""
-    absent = [name for name in ("torch", "numpy") if importlib.util.find_spec(name) is None]
+def missing(*more: str) -> str:
+    """What the harness, and whoever needs ``more`` modules, lacks here, with the remedy; empty:
+    nothing."""
+    absent = [name for name in ("torch", "numpy", *more) if importlib.util.find_spec(name) is None]
     if not absent:
         return ""
     return f"needs {', '.join(absent)}; pip install 'ascendport[store]'"

@@ -22,7 +22,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -379,8 +378,7 @@ def _break_threads(rank: Rank) -> None:
             raise RuntimeError("the token database fails")
         return whole(*args, **kwargs)
 
-    with suppress(AttributeError):
-        database.prepare_value = prepare_value
+    database.prepare_value = prepare_value
 
 
 def _write(rank: Rank, prompts: Sequence[Prompt], seed: int) -> None:

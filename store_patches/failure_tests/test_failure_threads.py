@@ -243,15 +243,18 @@ class TestSaveThatFails:
     def saves() -> list[Any]:
         return [save_request(f"s{index}", [2 * index, 2 * index + 1]) for index in range(3)]
 
-    @positions
-    @within()
-    def test_request_ends_and_the_next_is_saved(self, position: int, logger: MagicMock) -> None:
-        store = RecordingStore(put=script(position, ORDINARY))
+    def saved(self, store: RecordingStore) -> Watched:
+        """A thread that was handed those saves, and has come to rest."""
         watched = made_thread(Sending, store).start()
         for request in (requests := self.saves()):
             watched.thread.add_stored_request(request.req_id)
-
         watched.add(*requests)
+        return watched
+
+    @positions
+    @within()
+    def test_request_ends_and_the_next_is_saved(self, position: int, logger: MagicMock) -> None:
+        watched = self.saved(RecordingStore(put=script(position, ORDINARY)))
 
         assert watched.alive
         assert watched.unfinished == 0
@@ -264,11 +267,8 @@ class TestSaveThatFails:
     @within()
     def test_base_exception(self, position: int, logger: MagicMock) -> None:
         store = RecordingStore(put=script(position, ERRORS["base"]))
-        watched = made_thread(Sending, store).start()
-        for request in (requests := self.saves()):
-            watched.thread.add_stored_request(request.req_id)
 
-        watched.add(*requests)
+        watched = self.saved(store)
 
         assert watched.alive
         assert watched.unfinished == 0

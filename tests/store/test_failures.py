@@ -10,19 +10,18 @@ from ascendport.checks import failures, mutations
 from ascendport.checks.outcome import CheckResult, Outcome
 from ascendport.checks.subject import Subject
 from ascendport.errors import UserError
+from ascendport.harness.pytest_child import Outcomes
 from ascendport.ports.manifest import Port, load
-from ascendport.store.failures import Shown, Suite, judged
+from ascendport.store.failures import Shown, judged
 from ascendport.store.fixes import Fix, fixes_of, without
-from ascendport.store.upstream import Outcomes
 from tests.patching.conftest import KERNEL, KERNEL_TEXT, Spec, make_checkout, make_port
 
-TESTS = Suite({"tests/test_a.py": b""}, ("tests/test_a.py",))
 ONE, TWO = "tests.test_a.TestA::test_one", "tests.test_a.TestA::test_two"
 RIGHT = "tests.test_a.TestA::test_right"
 
 
 def verdict(before: Shown, raw: Shown, after: Shown, *, mends: bool = True) -> CheckResult:
-    return failures.judge(before, raw, after, mends=mends, tests=TESTS)
+    return failures.judge(before, raw, after, mends=mends)
 
 
 BEFORE = Shown(frozenset({RIGHT}), {ONE: "a1", TWO: "b2"})
