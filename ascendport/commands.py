@@ -513,6 +513,9 @@ def bench_store(
     for port in select(catalogue(folders), only):
         # What is timed are saves and loads as scenarios have them.
         if port.kind is not Kind.STORE or not has_scenarios(port):
+            if only:
+                reason = "a port without saves and loads to time"
+                rows.append(not_run(port.name, reason, quantity="total", source=Source.MEASURED))
             continue
         subject = _subject(tree, port, chosen, watch)
         if isinstance(subject, str):

@@ -118,7 +118,7 @@ class Variant(_Model):
     """Kernel ports: the name (a symbol of the first target) that vllm calls."""
     baseline: Baseline | None = None
     """In place of the manifest's, where vllm-core's own code has another place or name."""
-    needs: dict[RelativePath, tuple[str, ...]] = {}
+    needs: dict[RelativePath, Annotated[tuple[str, ...], Field(min_length=1)]] = {}
     """File → symbols that it must have and keeps: they tell variants apart whose replaced symbols
     look alike, where the difference lies in the code around them."""
     seen_in: tuple[Release, ...] = ()

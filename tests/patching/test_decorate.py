@@ -260,6 +260,7 @@ def test_a_port_of_new_files_alone_needs_what_it_names(checkout: Checkout, tmp_p
     ("more", "said"),
     [
         pytest.param("", "neither 'targets' nor 'new_files'", id="nothing"),
+        pytest.param("[variants.needs]\n'a.py' = []\n", "needs.a.py", id="needs-nothing-of-a-file"),
         pytest.param(
             "[[variants.new_files]]\nfile = 'a.py'\nsource = 'a.py'\n",
             "'seen_in' is for variants of new files alone",

@@ -150,6 +150,19 @@ def test_the_command(release_tree: ReleaseTree, tmp_path: Path) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("name", ["failure_fixes", "bincount"])
+def test_a_port_that_is_named_and_cannot_be_timed_says_so(
+    name: str, release_tree: ReleaseTree, tmp_path: Path
+) -> None:
+    found = tmp_path / "found.json"
+    words = ["bench", str(release_tree("0.30.0rc2")), "--tp-mismatch", "--only", name]
+    result = CliRunner().invoke(app, [*words, "--json", str(found)])
+    assert result.exit_code == 3, result.output
+    (row,) = json.loads(found.read_text())["rows"]
+    assert (row["outcome"], row["reason"]) == ("not_run", "a port without saves and loads to time")
+
+
+@pytest.mark.network
 def test_the_command_without_mooncake(
     release_tree: ReleaseTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
