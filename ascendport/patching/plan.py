@@ -151,6 +151,7 @@ def plan_apply(checkout: Checkout, ports: Sequence[Port], *, force: bool = False
         installs = _recorded(view, state)
         outcomes: list[PortPlan] = []
         chosen: list[Install] = []
+        fresh: list[str] = []
         for port in ports:
             try:
                 outcome, changed = _apply_one(view, state, port, installs, force)
@@ -159,9 +160,17 @@ def plan_apply(checkout: Checkout, ports: Sequence[Port], *, force: bool = False
                     del installs[port.name]
                 elif changed:
                     installs[port.name] = changed[-1]
+                    fresh.append(port.name)
             except _RefusedError as refusal:
                 outcome = _refused(PortPlan(port.name, Outcome.REFUSED), refusal)
             outcomes.append(outcome)
+        colliding = _collisions(view, state, installs, fresh)
+        outcomes = [
+            _refused(PortPlan(one.port, Outcome.REFUSED), colliding[one.port])
+            if one.port in colliding
+            else one
+            for one in outcomes
+        ]
         plan = _plan(view, "apply", state, installs, chosen, outcomes, Edited.REFUSE)
         return _recorded_as(plan, recorded)
 
@@ -269,15 +278,30 @@ def _apply_one(
     for file in install.files():
         if obstacle := _obstacle(checkout, file):
             raise _RefusedError(obstacle)
-    others = [one for name, one in installs.items() if name != port.name]
-    for file in install.files():
-        try:
-            compose(file, pristine(checkout, state, file), [*others, install])
-        except UserError as error:
-            raise _RefusedError(str(error)) from error
     done = Outcome.UPGRADED if present else Outcome.APPLIED
     outcome = PortPlan(port.name, done, found.variant.name, forced=forced)
     return outcome, (present, install) if present else (install,)
+
+
+def _collisions(
+    checkout: Checkout, state: State, installs: Mapping[str, Install], fresh: Sequence[str]
+) -> dict[str, _RefusedError]:
+    """Those of the ports ``fresh`` that cannot go in beside the others, and why.
+
+    Each is tried beside the ports that stay as they are and those in front of it: what the record
+    has of a port that comes into another form says nothing of the tree as it will be.
+    """
+    settled = [install for name, install in installs.items() if name not in fresh]
+    found = {}
+    for name in fresh:
+        try:
+            for file in installs[name].files():
+                compose(file, pristine(checkout, state, file), [*settled, installs[name]])
+        except UserError as error:
+            found[name] = _RefusedError(str(error))
+        else:
+            settled.append(installs[name])
+    return found
 
 
 def _again(

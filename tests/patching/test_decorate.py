@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from ascendport.checks import source
 from ascendport.checks.outcome import Outcome
 from ascendport.checks.subject import Subject
 from ascendport.errors import UserError
+from ascendport.patching import splice as module
 from ascendport.patching.images import images
 from ascendport.patching.journal import execute
 from ascendport.patching.plan import plan_apply, plan_revert
@@ -123,6 +125,27 @@ def test_what_cannot_be_decorated(
 ) -> None:
     with pytest.raises(UserError, match=said):
         put(original, added, decorate)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("@wrap\n", "@other\n", id="another-decorator"),
+        pytest.param("@wrap\ndef f(): ...", "@wrap\ndef f(): return 1", id="another-text"),
+        pytest.param("@wrap\ndef f", "@other\n@wrap\ndef f", id="not-the-first"),
+    ],
+)
+def test_a_wrong_edit_is_caught(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Any = module._apply
+
+    def broken(target: Any, edits: Any) -> str:
+        text: str = real(target, edits)
+        assert old in text
+        return text.replace(old, new)
+
+    monkeypatch.setattr(module, "_apply", broken)
+    with pytest.raises(UserError, match=r"did not pass its own check .*f is not as the port"):
+        put("def f(): ...\n", WRAP, {"f": "wrap"})
 
 
 def test_a_symbol_is_replaced_or_decorated() -> None:

@@ -347,3 +347,31 @@ def test_a_damaged_folder_of_a_port_does_not_stop_revert(checkout: Checkout, mov
     checkout.path(OLD_FILE).write_bytes(OLD_TEXT)
     found = {path: seen for path, seen in snapshot(checkout.root).items() if path in before}
     assert found == before
+
+
+def test_ports_that_share_a_file_come_into_their_new_forms_together(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    """The form that one of them had in the old tree leans on what the new one does not have."""
+    new = KERNEL_TEXT.replace(b"LIMIT = 4\n\n\n", b"").replace(b"LIMIT = 4\n", b"")
+    new = new.replace(b"row + step", b"step + row").replace(b"row *= factor", b"row += factor")
+    scaling = {
+        name: [Spec(KERNEL, SCALE, ["scale"], ["_product"], known)]
+        for name, known in (("old", KERNEL_TEXT), ("new", new))
+    }
+    scale = make_port(tmp_path / "zz_scale", "zz_scale", scaling)
+    old_form = b"def shift(rows, step):\n    return rows[:LIMIT]\n"
+    specs = {
+        "old": [Spec(KERNEL, old_form, ["shift"], [], KERNEL_TEXT)],
+        "new": [Spec(KERNEL, SHIFT, ["shift"], [], new)],
+    }
+    shift = make_port(tmp_path / "zz_shift", "zz_shift", specs)
+    execute(plan_apply(checkout, [scale, shift]))
+    checkout.path(KERNEL).write_bytes(new)
+    plan = plan_apply(checkout, [scale, shift])
+    assert not plan.refused
+    execute(plan)
+    text = checkout.path(KERNEL).read_bytes()
+    assert b"_product" in text and b"step.__add__" in text and b"LIMIT" not in text
+    execute(plan_revert(checkout))
+    assert checkout.read(KERNEL) == new
