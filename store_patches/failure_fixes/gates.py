@@ -11,25 +11,23 @@ class AttentionComputeStartGate:
             self._condition.notify_all()
 
     def wait(self, timeout: float = 10.0) -> bool:
+        """Return whether the gate opens in time; a gate that is abandoned raises."""
+        in_time = True
         with self._condition:
-            while self._event is None:
-                if getattr(self, "_abandoned", False):
-                    raise RuntimeError(
-                        "The step went on before attention opened the gate of a load"
-                    )
-                if not self._condition.wait(timeout=timeout):
-                    return False
-            event = self._event
-
-        event.synchronize()
-        return True
+            while in_time and self._event is None and not getattr(self, "_abandoned", False):
+                in_time = self._condition.wait(timeout)
+            opened = self._event
+        if opened is not None:
+            opened.synchronize()
+        elif in_time:
+            raise RuntimeError("The step went on before attention opened the gate of a load")
+        return opened is not None
 
 
 def reset_attention_compute_start_gate() -> AttentionComputeStartGate:
-    """Create a new gate for the next layer's work, and end the waits for the old one.
+    """Put a new gate in the place of the current one, whose waits end here.
 
-    A prefetch task keeps the gate that was current when it was submitted. Attention opens only the
-    gate that is current then.
+    Attention opens the current gate alone, so nobody would ever open the old one.
     """
     global _attention_compute_start_gate
     gate = AttentionComputeStartGate()

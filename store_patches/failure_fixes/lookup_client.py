@@ -40,12 +40,8 @@ class LookupKeyClient:
         self.socket = self._connect()
 
     def _connect(self):
-        return make_zmq_socket(
-            self.ctx,
-            self.socket_path,
-            zmq.REQ,  # type: ignore[attr-defined]
-            bind=False,
-        )
+        kind = zmq.REQ  # type: ignore[attr-defined]
+        return make_zmq_socket(self.ctx, self.socket_path, kind, bind=False)
 
     def lookup(
         self,
