@@ -126,6 +126,11 @@ with mooncake.master(Path(sys.argv[1])) as address:
 """
 
 
+def heeds_ctrl_c() -> None:
+    """For children: a run of the tests in the background ignores SIGINT, and so would they."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
 def test_the_master_ends_with_the_process_that_started_it(end: int, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -135,6 +140,7 @@ def test_the_master_ends_with_the_process_that_started_it(end: int, tmp_path: Pa
         stderr=subprocess.DEVNULL,
         env=environment,
         text=True,
+        preexec_fn=heeds_ctrl_c,
     )
     assert process.stdout is not None
     host, _, port = process.stdout.readline().strip().partition(":")
@@ -185,6 +191,7 @@ def test_ctrl_c_stops_the_master_and_the_ranks(release_tree: ReleaseTree) -> Non
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         start_new_session=True,
+        preexec_fn=heeds_ctrl_c,
     )
     started: list[int] = []
     while process.poll() is None:
