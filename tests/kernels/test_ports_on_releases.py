@@ -17,7 +17,7 @@ from ascendport.patching.plan import Outcome
 from ascendport.patching.status import Status
 from ascendport.ports.catalogue import catalogue
 from ascendport.ports.manifest import Port
-from tests.conftest import EACH_RELEASE, ReleaseCopy
+from tests.conftest import COPIED, EACH_RELEASE, ReleaseCopy
 
 pytestmark = pytest.mark.network
 
@@ -45,6 +45,19 @@ def _status(root: Path, port: Port) -> Status:
     return commands.status(root, [port.name], (), _note)[1][0].status
 
 
+def _needs_tests(port: Port) -> bool:
+    """Whether the port goes into the checkout's own tests, which an installed package has not."""
+    return all(
+        any(file.startswith("tests/") for file in variant.needs)
+        for variant in port.manifest.variants
+    )
+
+
+def _copied(port: Port) -> tuple[str, ...]:
+    """What a copy of a release must have for ``port``."""
+    return (*COPIED, "tests/ut/distributed/ascend_store") if _needs_tests(port) else COPIED
+
+
 def _round(root: Path, port: Port) -> None:
     """applicable → applied → already applied → reverted, and the tree as it was."""
     before = _hash(root)
@@ -65,12 +78,12 @@ def _round(root: Path, port: Port) -> None:
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("release", EACH_RELEASE)
 def test_in_and_out(port: Port, release: str, release_copy: ReleaseCopy, tmp_path: Path) -> None:
-    _round(release_copy(release, tmp_path / "tree of ü"), port)
+    _round(release_copy(release, tmp_path / "tree of ü", _copied(port)), port)
 
 
 @pytest.mark.parametrize("port", PORTS)
 def test_a_file_with_crlf_keeps_it(port: Port, release_copy: ReleaseCopy, tmp_path: Path) -> None:
-    root = release_copy("0.30.0rc2", tmp_path / "tree")
+    root = release_copy("0.30.0rc2", tmp_path / "tree", _copied(port))
     files = {target.file for variant in port.manifest.variants for target in variant.targets}
     for file in files:
         path = root / file
@@ -92,5 +105,14 @@ def test_a_wheel_installed_tree(port: Port, tmp_path: Path) -> None:
         archive.extractall(site)
     (site / "neighbour.py").write_text("x = 1\n")
     assert recognise(site / "vllm_ascend").layout is Layout.INSTALLED
-    _round(site / "vllm_ascend", port)
+    if _needs_tests(port):
+        before = _hash(site)
+        assert _status(site / "vllm_ascend", port) is Status.MISSING
+        done = commands.apply(
+            site / "vllm_ascend", [port.name], (), _note, dry_run=False, force=False
+        )
+        assert [one.outcome for one in done.ports] == [Outcome.REFUSED]
+        assert _hash(site) == before
+    else:
+        _round(site / "vllm_ascend", port)
     assert not any(site.rglob(".ascendport"))
