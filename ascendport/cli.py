@@ -337,8 +337,8 @@ def verify(
         typer.Option(
             "--require",
             metavar="CHECK",
-            help="Exit with 3 if this check did not run; 'all': those that need no device; may be "
-            "given again.",
+            help="Exit with 3 if this check could not run on a port that it is about; 'all': those "
+            "that need no device; may be given again.",
         ),
     ] = None,
     soc: SocOpt = None,

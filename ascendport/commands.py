@@ -344,10 +344,10 @@ def verify(
     """Runs the checks of each port that the tree has a target for.
 
     The exit status is 1 where a check failed or a port does not fit the tree, otherwise 3 where
-    a required check did not run or nothing could be verified.
+    a required check did not run on a port that it is about, or nothing could be verified.
     """
     from ascendport.checks import last, registry
-    from ascendport.checks.outcome import CheckResult, Outcome
+    from ascendport.checks.outcome import CheckResult, Outcome, exit_code
     from ascendport.patching.state import read_state
 
     checks = registry.select(check)
@@ -366,13 +366,15 @@ def verify(
     for port, options in zip(ports, _with_cases(ports, chosen).values(), strict=True):
         mine = [c for c in checks if c.proves_port(port)]
         if isinstance(options, str):
-            results[port.name] = [CheckResult.not_run(c.name, options) for c in mine]
+            results[port.name] = [CheckResult.nothing(c.name, options) for c in mine]
             continue
         subject = _subject(tree, port, options, watch)
         if isinstance(subject, str):
             absent, reason = subject.startswith("missing"), subject
             outcome = Outcome.NOT_RUN if absent else Outcome.FAILED
-            results[port.name] = [CheckResult(c.name, outcome, reason) for c in mine]
+            # A port that was asked for by name should be there.
+            idle = absent and not only
+            results[port.name] = [CheckResult(c.name, outcome, reason, idle=idle) for c in mine]
             continue
         results[port.name] = []
         for number, one in enumerate(mine):
@@ -385,7 +387,7 @@ def verify(
     state = read_state(tree)
     _say_modified(tree, ports, note)
     forced = frozenset(name for name in results if name in state.ports and state.ports[name].forced)
-    return Verdict(tree, results, _code(results, required), forced)
+    return Verdict(tree, results, exit_code(results, required), forced)
 
 
 def _say_modified(tree: Checkout, ports: Sequence[Port], note: Note) -> None:
@@ -399,19 +401,6 @@ def _say_modified(tree: Checkout, ports: Sequence[Port], note: Note) -> None:
                 f"{found.port.name} is modified on disk, and checked without that: {found.reason}; "
                 "to take edits or a merge of git's into the original: revert, then apply"
             )
-
-
-def _code(results: dict[str, list[CheckResult]], required: set[str]) -> ExitCode:
-    from ascendport.checks.outcome import Outcome
-
-    every = [result for checks in results.values() for result in checks]
-    if any(result.outcome is Outcome.FAILED for result in every):
-        return ExitCode.FAILED
-    ran = {result.check for result in every if result.outcome is Outcome.PASSED}
-    skipped = {result.check for result in every if result.outcome is Outcome.NOT_RUN}
-    if required & (skipped - ran) or required - ran or not ran:
-        return ExitCode.NOT_RUN
-    return ExitCode.OK
 
 
 def _subject(tree: Checkout, port: Port, chosen: Options, watch: Watch) -> Subject | str:

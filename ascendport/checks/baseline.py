@@ -26,7 +26,7 @@ def run(subject: Subject) -> CheckResult:
     """Runs vllm-core's kernel and the ported one on the same inputs and compares their outputs."""
     baseline = subject.baseline
     if baseline is None:
-        return CheckResult.not_run(NAME, "the port's manifest names no baseline")
+        return CheckResult.nothing(NAME, "the port's manifest names no baseline")
     missing = missing_modules()
     if missing:
         return CheckResult.not_run(

@@ -32,7 +32,7 @@ def run(subject: Subject) -> CheckResult:
     wanted = {target.file: frozenset(target.symbols) for target in subject.variant.targets}
     tests = files_testing(subject.checkout.root, wanted)
     if not tests:
-        return CheckResult.not_run(NAME, "the checkout has no test of what the port replaces")
+        return CheckResult.nothing(NAME, "the checkout has no test of what the port replaces")
     subject.progress(NAME, 0, 2)
     with ExitStack() as stack:
         places = stack.enter_context(

@@ -1,11 +1,13 @@
-"""What a check answers. Nothing here computes: these are the facts that tables and JSON show."""
+"""What a check answers, and what answers mean together: the facts that tables and JSON show."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from ascendport.errors import ExitCode
 
 
 class Outcome(StrEnum):
@@ -37,6 +39,8 @@ class CheckResult:
     outcome: Outcome
     reason: str = ""
     cases: tuple[CaseResult, ...] = ()
+    idle: bool = False
+    """Not run since there is nothing of its kind to prove: where it is required, nothing lacks."""
 
     @classmethod
     def of(cls, check: str, cases: tuple[CaseResult, ...], reason: str = "") -> CheckResult:
@@ -62,4 +66,30 @@ class CheckResult:
 
     @classmethod
     def not_run(cls, check: str, reason: str) -> CheckResult:
+        """It cannot run here, though it should."""
         return cls(check, Outcome.NOT_RUN, reason)
+
+    @classmethod
+    def nothing(cls, check: str, reason: str) -> CheckResult:
+        """There is nothing for it to do: no such case, no such file, no such declaration."""
+        return cls(check, Outcome.NOT_RUN, reason, idle=True)
+
+
+def exit_code(
+    results: Mapping[str, Sequence[CheckResult]], required: Collection[str] = ()
+) -> ExitCode:
+    """What the results of ports, by name, mean together.
+
+    ``required``: checks that must have passed on at least one port, and may lack on none: one that
+    could not run on a second port is not made good by the first.
+    """
+    every = [result for checks in results.values() for result in checks]
+    if any(result.outcome is Outcome.FAILED for result in every):
+        return ExitCode.FAILED
+    passed = {result.check for result in every if result.outcome is Outcome.PASSED}
+    lacking = {
+        result.check for result in every if result.outcome is Outcome.NOT_RUN and not result.idle
+    }
+    if not passed or any(name in lacking or name not in passed for name in required):
+        return ExitCode.NOT_RUN
+    return ExitCode.OK
