@@ -108,7 +108,7 @@ def test_verify_says_what_it_does_not_look_at(checkout: Checkout, shift: Port) -
     path = checkout.path(KERNEL)
     path.write_bytes(path.read_bytes() + b"mine = 1\n")
     said = run(shift, "verify", checkout.root, "--check", "source").stderr
-    assert f"shift is modified on disk, and checked without that: {KERNEL} was edited" in said
+    assert f"shift is modified on disk, and looked at without that: {KERNEL} was edited" in said
 
 
 def test_an_upgrade_is_said(checkout: Checkout, shift: Port) -> None:
