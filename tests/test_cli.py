@@ -79,18 +79,18 @@ def test_status_apply_revert_round(tree: Path) -> None:
 
 
 def test_dry_run_shows_the_diff_and_writes_nothing(tree: Path) -> None:
-    result = run("apply", tree, "--dry-run")
+    result = run("apply", tree, *ONE, "--dry-run")
     assert result.exit_code == 0
     assert "+++ b/vllm_ascend/ops/triton/v2/apply_grammar_bitmask.py" in result.stdout
-    assert facts("status", tree)["ports"][0]["status"] == "applicable"
-    assert "diff" in facts("apply", tree, "--dry-run")
+    assert facts("status", tree, *ONE)["ports"][0]["status"] == "applicable"
+    assert "diff" in facts("apply", tree, *ONE, "--dry-run")
 
 
 def test_a_drifted_file_is_refused_with_status_1(tree: Path) -> None:
     file = tree / "vllm_ascend/ops/triton/v2/apply_grammar_bitmask.py"
     text = file.read_text()
     file.write_text(text.replace("remainder", "rest"))
-    result = run("apply", tree)
+    result = run("apply", tree, *ONE)
     assert result.exit_code == 1
     assert "drifted" in result.stdout
     assert file.read_text() == text.replace("remainder", "rest")
@@ -230,7 +230,7 @@ def test_verify_gives_the_same_on_an_applied_tree(tree: Path) -> None:
 def test_verify_of_a_drifted_tree_fails(tree: Path) -> None:
     file = tree / "vllm_ascend/ops/triton/v2/apply_grammar_bitmask.py"
     file.write_text(file.read_text().replace("remainder", "rest"))
-    result = run("verify", tree, "--check", "source")
+    result = run("verify", tree, *ONE, "--check", "source")
     assert result.exit_code == 1
     assert "drifted" in result.stdout
 
