@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -90,6 +91,21 @@ def leaking(tree: Tree) -> Soaked:
     return soak.run(tree, "", SECONDS, 3)
 
 
+def connected(tree: Tree) -> Soaked:
+    """In a child process: a soak whose saves leave connections open."""
+    whole = soak._write
+    server = socket.create_server(("127.0.0.1", 0))
+    held = []
+
+    def write(*args: Any) -> None:
+        held.append(socket.create_connection(server.getsockname()))
+        held.append(server.accept()[0])
+        whole(*args)
+
+    vars(soak)["_write"] = write
+    return soak.run(tree, "", SECONDS, 3)
+
+
 def subject(release_tree: ReleaseTree, release: str) -> Subject:
     checkout = recognise(release_tree(release))
     port = next(port for port in catalogue() if port.name == "failure_fixes")
@@ -112,6 +128,7 @@ def test_a_tree_with_the_mends(release_tree: ReleaseTree) -> None:
     [
         pytest.param(lied_to, "did not arrive, and is not marked", id="a-store-that-lies"),
         pytest.param(leaking, "file descriptors", id="a-leak"),
+        pytest.param(connected, " connections", id="a-leak-of-connections"),
     ],
 )
 def test_what_a_soak_must_see(release_tree: ReleaseTree, work: Any, said: str) -> None:
