@@ -34,6 +34,7 @@ def test_before_and_after_are_modelled(tmp_path: Path) -> None:
     assert "%" in row.reason
 
 
+@pytest.mark.slow
 def test_two_launches_through_a_tensor_of_the_launcher_add_up(tmp_path: Path) -> None:
     row = _row(tmp_path, texts.RETURNS, texts.RETURNS, texts.RETURNING_CASES)
     once = _row(tmp_path / "once", texts.VICTIM, texts.RIGHT)
@@ -42,7 +43,9 @@ def test_two_launches_through_a_tensor_of_the_launcher_add_up(tmp_path: Path) ->
     assert row.after > 1.5 * once.after
 
 
-@pytest.mark.parametrize("name", ["fails-on-results", "launches-by-results"])
+@pytest.mark.parametrize(
+    "name", ["fails-on-results", pytest.param("launches-by-results", marks=pytest.mark.slow)]
+)
 def test_a_launcher_that_fails_on_results_has_no_latency(tmp_path: Path, name: str) -> None:
     evil = texts.EVIL_RETURNS[name]
     row = _row(tmp_path, texts.RETURNS, evil, texts.RETURNING_CASES)

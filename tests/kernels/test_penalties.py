@@ -19,7 +19,7 @@ from tests.conftest import ReleaseTree
 from tests.kernels.subjects import assert_every_case_passes, port, pure_functions, subject
 
 VARIANTS = [
-    pytest.param("0.25.1rc1", id="old-text"),
+    pytest.param("0.25.1rc1", marks=pytest.mark.slow, id="old-text"),
     pytest.param("0.30.0rc2", id="new-text"),
 ]
 QUICK = (

@@ -35,7 +35,13 @@ def _peak(subject: Subject, *parts: str) -> float:
     return math.inf if any(one.refusals for one in side.compiled) else max(shares)
 
 
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize(
+    "port",
+    [
+        pytest.param(port, marks=() if port == "grammar_bitmask" else pytest.mark.slow)
+        for port in PORTS
+    ],
+)
 def test_a_tenth_stays_free(port: str, release_tree: ReleaseTree) -> None:
     assert 0 < _peak(subject(release_tree("0.30.0rc2"), port, Options()), *socs.DEFAULTS) < MOST
 
@@ -44,7 +50,13 @@ def test_a_tenth_stays_free(port: str, release_tree: ReleaseTree) -> None:
     ("port", "constant", "larger"),
     [
         pytest.param("grammar_bitmask", b"(4 * element_size + 12)", b"12", id="grammar_bitmask"),
-        pytest.param("penalties", b"_LANE_BYTES = 42", b"_LANE_BYTES = 20", id="penalties"),
+        pytest.param(
+            "penalties",
+            b"_LANE_BYTES = 42",
+            b"_LANE_BYTES = 20",
+            marks=pytest.mark.slow,
+            id="penalties",
+        ),
     ],
 )
 def test_a_larger_tile_is_seen(
