@@ -99,13 +99,20 @@ def _lines(summary: Mapping[str, int]) -> Lines:
 
 
 def table(before: Coverage, after: Coverage) -> str:
-    """Markdown: files first, then functions."""
-    names = [*sorted(name for name in after if name.endswith(".py") and after[name].there)]
-    names += [name for name in NAMED if name in after]
+    """Markdown: files first, then all of them, then functions."""
     rows = ["| | the tree's tests | with the failure tests |", "|---|---|---|"]
-    for name in names:
-        rows.append(f"| `{name}` | {before.get(name, Lines(0, 0))} | {after[name]} |")
+    files = sorted(name for name in after if name.endswith(".py") and after[name].there)
+    for name in files:
+        rows.append(f"| `{name}` | {before.get(name, '–')} | {after[name]} |")
+    rows.append(f"| all files | {_whole(before)} | {_whole(after)} |")
+    for name in (name for name in NAMED if name in after):
+        rows.append(f"| `{name}` | {before.get(name, '–')} | {after[name]} |")
     return "\n".join(rows)
+
+
+def _whole(found: Coverage) -> Lines:
+    files = [lines for name, lines in found.items() if name.endswith(".py")]
+    return Lines(sum(lines.there for lines in files), sum(lines.ran for lines in files))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
