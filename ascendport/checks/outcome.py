@@ -90,6 +90,6 @@ def exit_code(
     lacking = {
         result.check for result in every if result.outcome is Outcome.NOT_RUN and not result.idle
     }
-    if not passed or any(name in lacking or name not in passed for name in required):
+    if not passed or not set(required) <= passed - lacking:
         return ExitCode.NOT_RUN
     return ExitCode.OK

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,19 +10,13 @@ import pytest
 from ascendport.checkout.tree import Checkout
 from ascendport.patching.recognise import Status, match
 from ascendport.ports.manifest import load
+from tests import scripts
 from tests.patching.conftest import KERNEL, KERNEL_TEXT, SCALE, Spec, make_checkout, make_port
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "add_release.py"
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("add_release", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("add_release")
 
 
 @pytest.fixture

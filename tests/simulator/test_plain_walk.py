@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,22 +11,15 @@ import numpy as np
 import pytest
 
 from ascendport.simulator import Simulator
+from tests import scripts
 from tests.simulator.conftest import Compile, run_time_arguments
 from tests.simulator.programs import program
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture(scope="module")
 def plain_walk() -> ModuleType:
     """The script, as a module."""
-    name = "plain_walk"
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("plain_walk")
 
 
 NUMBERS = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,32 +78,30 @@ def lied_to(tree: Tree) -> Soaked:
     return soak.run(tree, "", SECONDS, 3)
 
 
-def leaking(tree: Tree) -> Soaked:
-    """In a child process: a soak whose saves leave files open."""
+def _holding(tree: Tree, opened: Callable[[], object]) -> Soaked:
+    """A soak whose every write keeps something that it has opened."""
     whole = soak._write
     held = []
 
     def write(*args: Any) -> None:
-        held.append(open("/dev/null"))  # noqa: SIM115, PTH123
+        held.append(opened())
         whole(*args)
 
     vars(soak)["_write"] = write
     return soak.run(tree, "", SECONDS, 3)
+
+
+def leaking(tree: Tree) -> Soaked:
+    """In a child process: a soak whose saves leave files open."""
+    return _holding(tree, lambda: open("/dev/null"))  # noqa: PTH123
 
 
 def connected(tree: Tree) -> Soaked:
     """In a child process: a soak whose saves leave connections open."""
-    whole = soak._write
     server = socket.create_server(("127.0.0.1", 0))
-    held = []
-
-    def write(*args: Any) -> None:
-        held.append(socket.create_connection(server.getsockname()))
-        held.append(server.accept()[0])
-        whole(*args)
-
-    vars(soak)["_write"] = write
-    return soak.run(tree, "", SECONDS, 3)
+    return _holding(
+        tree, lambda: (socket.create_connection(server.getsockname()), server.accept()[0])
+    )
 
 
 def subject(release_tree: ReleaseTree, release: str) -> Subject:

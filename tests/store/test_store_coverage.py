@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +11,8 @@ import pytest
 from ascendport.errors import UserError
 from ascendport.store.loading import FOLDER
 from ascendport.store.upstream import TESTS
+from tests import scripts
 from tests.patching.conftest import make_checkout
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "store_coverage.py"
 
 POOL = b"""class LookupKeyServer:
     def __init__(self):
@@ -68,12 +65,7 @@ os._exit(3)
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("store_coverage", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+    return scripts.script("store_coverage")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +13,9 @@ import pytest
 
 from ascendport.timing.constants import Constants, constants
 from ascendport.timing.measurements import measurements
+from tests import scripts
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPT = ROOT / "scripts" / "fit_table.py"
 UNEXPLAINED = "gdn_gating_long"
 """A row that docs/time-model.md names as one for which no public fact has a reason."""
 
@@ -25,17 +24,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.ascend]
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("fit_table", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fit_table"] = module
-    sys.path.insert(0, str(SCRIPT.parent))
+    sys.path.insert(0, str(scripts.SCRIPTS))
     try:
-        spec.loader.exec_module(module)
-        yield module
+        yield scripts.script("fit_table")
     finally:
-        sys.path.remove(str(SCRIPT.parent))
+        sys.path.remove(str(scripts.SCRIPTS))
         del sys.modules["fit_table"]
 
 
